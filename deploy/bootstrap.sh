@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes a Debian 12 or Ubuntu 24.04 machine ready to build blockswap: installs the distribution packages that are
+# missing, then fills the directory that deploy/toolchain-dir.sh names with a Python environment of pinned, hashed
+# packages. Running it again costs less than a second; an interrupted run is completed by the next one.
+set -euo pipefail
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+
+packages=(
+  # C++ libraries
+  libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev
+  prometheus-cpp-dev libcivetweb-dev libsqlite3-dev libyaml-cpp-dev libtomlplusplus-dev
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libssl-dev libpng-dev zlib1g-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libfiu-dev
+  # build
+  cmake ninja-build g++ pkg-config ccache mold python3-venv
+  # tests: promtool, fault injection, a client for the HTTP port
+  prometheus fiu-utils strace curl ca-certificates
+)
+
+say() { printf 'bootstrap: %s\n' "$*"; }
+fail() {
+  printf 'bootstrap: %s\n' "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [[ "$(id -u)" == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "need root to run '$1': run as root or install sudo"
+  fi
+}
+
+missing_packages() {
+  local installed
+  installed="$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null |
+    sed -n 's/^installed //p' || true)"
+  comm -23 <(printf '%s\n' "${packages[@]}" | sort -u) <(printf '%s\n' "${installed}" | sort -u)
+}
+
+remove_policy() { as_root rm -f /usr/sbin/policy-rc.d; }
+
+# The package of promtool brings a Prometheus server as a service; only the tool is wanted, so no service may start.
+install_packages() {
+  command -v dpkg-query >/dev/null ||
+    fail "this is not a Debian or Ubuntu system; install the equivalents of: ${packages[*]}"
+  local missing
+  mapfile -t missing < <(missing_packages)
+  if ((${#missing[@]} == 0)); then
+    say "distribution packages: all ${#packages[@]} present"
+    return
+  fi
+  say "distribution packages: installing ${missing[*]}"
+  if [[ ! -e /usr/sbin/policy-rc.d ]]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+    trap remove_policy EXIT
+    as_root chmod 755 /usr/sbin/policy-rc.d
+  fi
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
+    as_root systemctl disable --now prometheus.service || true  # wanted: no service at the next boot either
+  fi
+  remove_policy
+  trap - EXIT
+}
+
+# The distribution's own interpreter first: it does not vanish when someone changes a version manager's default.
+find_python() {
+  local candidate
+  for candidate in /usr/bin/python3 python3.12 python3.11 python3; do
+    if "${candidate}" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+        >/dev/null 2>&1; then
+      command -v "${candidate}"
+      return
+    fi
+  done
+  fail "no python 3.11 or 3.12 with the venv module found"
+}
+
+has_cuda13_compiler() {
+  local candidate
+  for candidate in nvcc /usr/local/cuda/bin/nvcc; do
+    if [[ "$("${candidate}" --version 2>/dev/null || true)" == *"release 13."* ]]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# Removes packages whose files are not all there with the recorded size: the remains of an interrupted install, which
+# pip would take for installed.
+drop_incomplete_packages() {
+  "$1" - <<'PYTHON'
+import importlib.metadata, os, shutil
+
+for distribution in list(importlib.metadata.distributions()):
+    if os.path.basename(distribution._path).startswith("pip-"):
+        continue
+    files = distribution.files
+    complete = bool(files) and all(
+        os.path.exists(f.locate()) and (f.size is None or os.path.getsize(f.locate()) == f.size) for f in files)
+    if not complete:
+        print("bootstrap: removing the incomplete", distribution._path.name)
+        shutil.rmtree(distribution._path)
+PYTHON
+}
+
+# install_locked STAMP LOCK: installs LOCK unless STAMP says that it was installed before.
+install_locked() {
+  local stamp="${toolchain}/$1" lock="${here}/$2" python="${toolchain}/venv/bin/python"
+  if [[ -e "${stamp}" ]]; then
+    return
+  fi
+  if [[ ! -x "${python}" ]] || ! "${python}" -m pip --version >/dev/null 2>&1; then
+    say "python environment: creating ${toolchain}/venv"
+    rm -rf "${toolchain}/venv"
+    "$(find_python)" -m venv "${toolchain}/venv"
+  fi
+  drop_incomplete_packages "${python}"
+  say "python environment: installing $(grep -c == "${lock}") packages of deploy/$2 (this can take minutes)"
+  # --no-deps: the lock is complete, and pip check proves it.
+  "${python}" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "${lock}"
+  "${python}" -m pip check --disable-pip-version-check
+  date -u +%Y-%m-%dT%H:%M:%SZ >"${stamp}.partial"
+  mv "${stamp}.partial" "${stamp}"
+}
+
+install_packages
+toolchain="$("${here}/toolchain-dir.sh")"
+mkdir -p "${toolchain}"
+exec 9>"${toolchain}/lock"
+flock 9
+install_locked complete requirements.lock
+if has_cuda13_compiler; then
+  say "CUDA compiler: the system's"
+else
+  install_locked complete-nvcc requirements-nvcc.lock
+  say "CUDA compiler: the toolchain's"
+fi
+say "toolchain: ${toolchain}"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# The four functions every CMakeLists.txt of the project is written with.
+#
+#   blockswap_library(NAME offload_plan HDRS a.h SRCS a.cc DEPS absl::status)   -> blockswap::offload_plan
+#   blockswap_executable(NAME blockswapd SRCS main.cc DEPS ...)
+#   blockswap_test(NAME planner_test SRCS planner_test.cc DEPS ... LABELS unit [ENVIRONMENT A=b] [TIMEOUT s])
+#   blockswap_benchmark(NAME swap_bench SRCS swap_bench.cc DEPS ...)
+#
+# Options: TORCH (the target's sources include torch headers: uses blockswap::torch and the shared precompiled header).
+
+include(CheckIPOSupported)
+
+add_library(blockswap_warnings INTERFACE)
+target_compile_options(blockswap_warnings INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror=unused-result
+  $<$<BOOL:${BLOCKSWAP_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+
+add_library(blockswap_sanitizer INTERFACE)
+if(BLOCKSWAP_SANITIZER STREQUAL "address")
+  target_compile_options(blockswap_sanitizer INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(blockswap_sanitizer INTERFACE -fsanitize=address,undefined)
+elseif(BLOCKSWAP_SANITIZER STREQUAL "thread")
+  target_compile_options(blockswap_sanitizer INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread>)
+  target_link_options(blockswap_sanitizer INTERFACE -fsanitize=thread)
+elseif(NOT BLOCKSWAP_SANITIZER STREQUAL "")
+  message(FATAL_ERROR "BLOCKSWAP_SANITIZER is '${BLOCKSWAP_SANITIZER}'; it may be empty, address or thread")
+endif()
+
+find_program(BLOCKSWAP_CCACHE ccache)
+if(BLOCKSWAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The precompiled header needs the sloppiness, else every source that uses it misses.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${BLOCKSWAP_CCACHE})
+endif()
+find_program(BLOCKSWAP_MOLD mold)
+if(BLOCKSWAP_MOLD AND BLOCKSWAP_SANITIZER STREQUAL "")
+  add_link_options(-fuse-ld=mold)
+endif()
+
+function(_blockswap_configure target scope)
+  target_link_libraries(${target} ${scope} $<BUILD_INTERFACE:blockswap_sanitizer>)
+  if(NOT scope STREQUAL "INTERFACE")
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:blockswap_warnings>)
+  endif()
+  target_include_directories(${target} ${scope} ${PROJECT_SOURCE_DIR})
+endfunction()
+
+function(_blockswap_use_torch target)
+  target_link_libraries(${target} PUBLIC blockswap::torch)
+  if(TARGET blockswap_torch_pch)
+    target_precompile_headers(${target} REUSE_FROM blockswap_torch_pch)
+  endif()
+  # LibTorch's macros need casts and shadowing that our own warnings forbid.
+  target_compile_options(${target} PRIVATE -Wno-old-style-cast -Wno-shadow)
+endfunction()
+
+function(blockswap_library)
+  cmake_parse_arguments(ARG "TORCH" "NAME" "HDRS;SRCS;DEPS" ${ARGN})
+  set(target blockswap_${ARG_NAME})
+  if(ARG_SRCS)
+    add_library(${target} STATIC ${ARG_SRCS})
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(blockswap::${ARG_NAME} ALIAS ${target})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HDRS})
+  target_link_libraries(${target} ${scope} ${ARG_DEPS})
+  _blockswap_configure(${target} ${scope})
+  if(ARG_TORCH AND ARG_SRCS)
+    _blockswap_use_torch(${target})
+  endif()
+endfunction()
+
+function(blockswap_executable)
+  cmake_parse_arguments(ARG "TORCH" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
+  _blockswap_configure(${ARG_NAME} PRIVATE)
+  if(ARG_TORCH)
+    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch)
+    target_compile_options(${ARG_NAME} PRIVATE -Wno-old-style-cast -Wno-shadow)
+  endif()
+endfunction()
+
+function(blockswap_test)
+  cmake_parse_arguments(ARG "TORCH" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  _blockswap_configure(${ARG_NAME} PRIVATE)
+  if(ARG_TORCH)
+    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch)
+    if(TARGET blockswap_torch_pch)
+      target_precompile_headers(${ARG_NAME} REUSE_FROM blockswap_torch_pch)
+    endif()
+    target_compile_options(${ARG_NAME} PRIVATE -Wno-old-style-cast -Wno-shadow)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "BLOCKSWAP_BIN_DIR=${CMAKE_BINARY_DIR}/bin;BLOCKSWAP_SOURCE_DIR=${PROJECT_SOURCE_DIR};${ARG_ENVIRONMENT}")
+endfunction()
+
+function(blockswap_benchmark)
+  if(BLOCKSWAP_BUILD_BENCH)
+    blockswap_executable(${ARGN})
+  endif()
+endfunction()

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The right to read one block's weights on the device, until the compute stream has passed the lease's end.
+#ifndef BLOCKSWAP_OFFLOAD_SWAP_BLOCK_LEASE_H_
+#define BLOCKSWAP_OFFLOAD_SWAP_BLOCK_LEASE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "offload/device/device_runtime.h"
+
+namespace blockswap::offload {
+
+class BlockSwapper;
+
+enum class Direction { kForward, kBackward };
+
+// Move-only. Destruction (or Release) records "compute is past this block" and lets the swapper queue the next transfer.
+// Thread safety: the trainer's thread only. REQUIRES: outlived by the BlockSwapper it came from.
+class BlockLease {
+ public:
+  BlockLease() = default;
+  BlockLease(BlockLease&& other) noexcept { *this = static_cast<BlockLease&&>(other); }
+  BlockLease& operator=(BlockLease&& other) noexcept;
+  ~BlockLease() { Release(); }
+
+  bool valid() const { return swapper_ != nullptr; }
+  int block() const { return block_; }
+  uint64_t generation() const { return generation_; }
+
+  // Device bytes of tensor `index` of the block. Internal when the slot was given to another block since: using that memory
+  // would be a silent wrong result. REQUIRES: valid().
+  absl::StatusOr<DeviceSpan> Get(int index) const;
+
+  // Ends the lease. A failure to record is kept by the swapper and returned by its next Acquire.
+  void Release();
+
+ private:
+  friend class BlockSwapper;
+  BlockLease(BlockSwapper* swapper, int block, int slot, uint64_t generation)
+      : swapper_(swapper), block_(block), slot_(slot), generation_(generation) {}
+
+  BlockSwapper* swapper_ = nullptr;
+  int block_ = -1;
+  int slot_ = -1;  // -1: resident
+  uint64_t generation_ = 0;
+};
+
+}  // namespace blockswap::offload
+
+#endif  // BLOCKSWAP_OFFLOAD_SWAP_BLOCK_LEASE_H_
