@@ -83,8 +83,12 @@ find_python() {
   fail "no python 3.11 or 3.12 with the venv module found"
 }
 
+# BLOCKSWAP_PYPI_NVCC=1 takes the compiler of the lock even where the system has one.
 has_cuda13_compiler() {
   local candidate
+  if [[ "${BLOCKSWAP_PYPI_NVCC:-0}" == 1 ]]; then
+    return 1
+  fi
   for candidate in nvcc /usr/local/cuda/bin/nvcc; do
     if [[ "$("${candidate}" --version 2>/dev/null || true)" == *"release 13."* ]]; then
       return 0
@@ -132,16 +136,21 @@ install_locked() {
   mv "${stamp}.partial" "${stamp}"
 }
 
-install_packages
-toolchain="$("${here}/toolchain-dir.sh")"
-mkdir -p "${toolchain}"
-exec 9>"${toolchain}/lock"
-flock 9
-install_locked complete requirements.lock
-if has_cuda13_compiler; then
-  say "CUDA compiler: the system's"
-else
-  install_locked complete-nvcc requirements-nvcc.lock
-  say "CUDA compiler: the toolchain's"
-fi
-say "toolchain: ${toolchain}"
+main() {
+  install_packages
+  toolchain="$("${here}/toolchain-dir.sh")"
+  mkdir -p "${toolchain}"
+  exec 9>"${toolchain}/lock"
+  flock 9
+  install_locked complete requirements.lock
+  if has_cuda13_compiler; then
+    say "CUDA compiler: the system's"
+  else
+    install_locked complete-nvcc requirements-nvcc.lock
+    say "CUDA compiler: the toolchain's"
+  fi
+  say "toolchain: ${toolchain}"
+}
+
+main
+exit  # the shell reads a script as it runs it: nothing after this line may run when the file is replaced meanwhile
