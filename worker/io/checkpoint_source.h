@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Base weights wherever they lie: one safetensors file, an index of shards, or a diffusers directory, under one set of names.
+#ifndef BLOCKSWAP_WORKER_IO_CHECKPOINT_SOURCE_H_
+#define BLOCKSWAP_WORKER_IO_CHECKPOINT_SOURCE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/config/train_config.h"
+#include "worker/io/safetensors.h"
+
+namespace blockswap::worker {
+
+// Thread safety: safe, immutable.
+class CheckpointSource {
+ public:
+  // `weights` is a .safetensors file, a *.safetensors.index.json, or a directory with config.json. `config_path` (may be empty) names
+  // config.json for the first two. One common prefix (model.diffusion_model., diffusion_model., model., net., transformer.) is
+  // stripped; a mixture of prefixed and unprefixed names is an InvalidArgument of three lines with counts and two examples.
+  static absl::StatusOr<std::shared_ptr<CheckpointSource>> Open(const std::string& weights,
+                                                                const std::string& config_path);
+
+  struct Tensor {
+    const SafetensorsFile* file = nullptr;
+    TensorEntry entry;
+  };
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  // config.json's text, or empty.
+  const std::string& config_json() const { return config_json_; }
+  const std::string& stripped_prefix() const { return stripped_prefix_; }
+  const std::string& path() const { return path_; }
+  int64_t total_bytes() const { return total_bytes_; }
+
+  // Writes tensor `name` as `dtype`, row major, to `destination` (exactly count * size bytes): a plain copy when the stored type is
+  // the same, else an exact widening or a round-to-nearest-even narrowing (F32, F16, BF16). NotFound, InvalidArgument (size, type).
+  absl::Status Read(const std::string& name, Dtype dtype, absl::Span<std::byte> destination) const;
+
+ private:
+  CheckpointSource() = default;
+  std::string path_, config_json_, stripped_prefix_;
+  std::vector<std::shared_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Tensor> tensors_;
+  int64_t total_bytes_ = 0;
+};
+
+int64_t DtypeBytes(Dtype dtype);
+StoredType ToStoredType(Dtype dtype);
+
+}  // namespace blockswap::worker
+
+#endif  // BLOCKSWAP_WORKER_IO_CHECKPOINT_SOURCE_H_
