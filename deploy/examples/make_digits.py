@@ -30,7 +30,7 @@ FORMAT_VERSION = "1.0.1"
 PIXELS_PER_CELL = 8
 TEXT_TOKENS = 4
 TEXT_WIDTH = 24
-SHEAR_CELLS_PER_ROW = 0.5
+SHEAR_CELLS_PER_ROW = 0.3
 SAMPLED_DIGITS = (3, 5, 7, 8)
 
 DATASET_TOML = """\
@@ -148,7 +148,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, required=True, help="directory to write (made when missing)")
     parser.add_argument("--style", choices=sorted(STYLES), default="inverted-slanted")
-    parser.add_argument("--count", type=int, default=256, help="first COUNT digits; 0 means all 1,797")
+    parser.add_argument("--count", type=int, default=512, help="first COUNT digits; 0 means all 1,797")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--sample-steps", type=int, default=20)
     options = parser.parse_args()
