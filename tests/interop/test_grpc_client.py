@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gRPC client in another language: stubs made from proto/, against a real blockswapd over its Unix socket."""
+
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import types
+import urllib.request
+import uuid
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from google.rpc import error_details_pb2, status_pb2
+from grpc_tools import protoc
+
+import digits_example
+
+START_SECONDS = 60
+JOB_SECONDS = 120
+ADAPTER = "digits-lora.safetensors"
+
+
+@pytest.fixture(scope="module")
+def api(source_root, tmp_path_factory):
+    """The modules generated from proto/blockswap/v1, as attributes training, admin, job, event and their stubs."""
+    generated = tmp_path_factory.mktemp("stubs")
+    names = ("training", "admin", "job", "event")
+    arguments = ["protoc", f"-I{source_root / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
+    arguments += [f"--python_out={generated}", f"--grpc_python_out={generated}"]
+    assert protoc.main(arguments + [f"blockswap/v1/{name}.proto" for name in names]) == 0
+    sys.path.insert(0, str(generated))
+    try:
+        from blockswap.v1 import admin_pb2, admin_pb2_grpc, event_pb2, job_pb2, training_pb2, training_pb2_grpc
+    finally:
+        sys.path.remove(str(generated))
+    return types.SimpleNamespace(
+        admin=admin_pb2,
+        admin_stub=admin_pb2_grpc.AdminServiceStub,
+        event=event_pb2,
+        job=job_pb2,
+        training=training_pb2,
+        training_stub=training_pb2_grpc.TrainingServiceStub,
+    )
+
+
+class Daemon:
+    """A blockswapd with its own state below a short directory (a socket's path has at most 107 bytes)."""
+
+    def __init__(self, programs, directory):
+        self.directory = directory
+        self.state = directory / "state" / "blockswap"
+        self.socket = directory / "run" / "blockswap" / "blockswapd.sock"
+        for root in ("models", "datasets"):
+            (self.state / root).mkdir(parents=True)
+        (directory / "run").mkdir(mode=0o700)
+        digits_example.copy_model(self.state / "models")
+        digits_example.write_dataset(self.state / "datasets")
+        environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(directory / "state"),
+            "XDG_RUNTIME_DIR": str(directory / "run"),
+        }
+        self.log = open(directory / "daemon.log", "wb")
+        self.process = subprocess.Popen(
+            [programs.path("blockswapd"), "--http-address", "127.0.0.1:0"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        self.channel = grpc.secure_channel(
+            f"unix:{self.socket}", grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
+        )
+        try:
+            grpc.channel_ready_future(self.channel).result(timeout=START_SECONDS)
+        except grpc.FutureTimeoutError:
+            self.stop()
+            pytest.fail(f"blockswapd did not come up:\n{self.log_text()}", pytrace=False)
+
+    def log_text(self):
+        return (self.directory / "daemon.log").read_text(errors="replace")
+
+    def stop(self):
+        """Ends the daemon as a service manager would; returns its exit status."""
+        self.channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self.log.close()
+
+    def metrics(self):
+        port = int((self.state / "http.port").read_text())
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            return response.read().decode()
+
+
+@pytest.fixture(scope="module")
+def daemon(programs):
+    with tempfile.TemporaryDirectory(prefix="bs") as directory:
+        running = Daemon(programs, pathlib.Path(directory))
+        yield running
+        status = running.stop()
+        assert status == 0, running.log_text()
+
+
+@pytest.fixture(scope="module")
+def training(daemon, api):
+    return api.training_stub(daemon.channel)
+
+
+@pytest.fixture(scope="module")
+def submit(training, api):
+    def create(name, request_id=None, **settings):
+        spec = json_format.ParseDict(digits_example.job_spec(name, **settings), api.job.JobSpec())
+        request = api.training.CreateJobRequest(spec=spec, request_id=request_id or str(uuid.uuid4()))
+        return training.CreateJob(request, timeout=30)
+
+    return create
+
+
+@pytest.fixture(scope="module")
+def finished_job(submit, training, api):
+    """Returns (the job after it ended, the events of its whole life)."""
+    job = submit("digits")
+    events = list(training.WatchJobs(api.training.WatchJobsRequest(job=job.name), timeout=JOB_SECONDS))
+    return training.GetJob(api.training.GetJobRequest(name=job.name), timeout=10), events
+
+
+def details(error):
+    """Returns (ErrorInfo, BadRequest) of a failed call's status trailer; each is empty where it is absent."""
+    trailer = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    info, violations = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(trailer).details:
+        detail.Unpack(info)
+        detail.Unpack(violations)
+    return info, violations
+
+
+def stored(events, api):
+    """The events that the log keeps: progress, snapshots, bookmarks and ends are not stored."""
+    types_of_log = ("CREATED", "STATE_CHANGED", "PLAN_READY", "CHECKPOINT_COMMITTED", "SAMPLE_READY", "WARNING")
+    kept = {getattr(api.event.JobEvent, f"TYPE_{name}") for name in types_of_log}
+    return [event for event in events if event.type in kept]
+
+
+def test_server_says_what_it_is(daemon, api):
+    info = api.admin_stub(daemon.channel).GetServerInfo(api.admin.GetServerInfoRequest(), timeout=10)
+    assert re.match(r"\d+\.\d+\.\d+", info.version)
+    assert "qwen_image" in info.architectures
+    assert pathlib.Path(info.models_root) == daemon.state / "models"
+
+
+def test_plan_is_answered_without_a_job(training, api):
+    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
+    answer = training.PlanJob(api.training.PlanJobRequest(spec=spec), timeout=30)
+    assert (answer.plan.num_blocks, answer.plan.blocks_to_swap) == (6, 4)
+    assert answer.plan.h2d_bytes_per_step > 0
+    assert answer.total_steps == 3
+
+
+def test_submitted_job_is_watched_to_its_end(finished_job, api):
+    job, events = finished_job
+    assert job.state == api.event.JOB_STATE_SUCCEEDED, f"{job.failure}\n{job.state_message}"
+    assert events[-1].type == api.event.JobEvent.TYPE_END
+    assert events[-1].end_reason == api.event.JobEvent.END_REASON_JOB_TERMINAL
+    log = stored(events, api)
+    assert [event.sequence for event in log] == sorted({event.sequence for event in log})
+    states = [event.state for event in log if event.type == api.event.JobEvent.TYPE_STATE_CHANGED]
+    assert states[-1] == api.event.JOB_STATE_SUCCEEDED
+    assert api.event.JOB_STATE_RUNNING in states
+
+
+def test_finished_job_left_its_adapter_and_its_losses(finished_job, training, api):
+    job, _ = finished_job
+    assert (pathlib.Path(job.output_directory) / ADAPTER).stat().st_size > 0
+    request = api.training.ListMetricPointsRequest(name=job.name, series=["loss"])
+    (series,) = training.ListMetricPoints(request, timeout=10).series
+    assert [point.step for point in series.points] == [1, 2, 3]
+    assert all(math.isfinite(point.value) and point.value > 0 for point in series.points)
+
+
+def test_watch_goes_on_after_a_resume_token(finished_job, training, api):
+    job, events = finished_job
+    log = stored(events, api)
+    middle = log[len(log) // 2]
+    request = api.training.WatchJobsRequest(job=job.name, resume_token=middle.resume_token)
+    again = list(training.WatchJobs(request, timeout=30))
+    assert [e.sequence for e in stored(again, api)] == [e.sequence for e in log if e.sequence > middle.sequence]
+    assert again[-1].type == api.event.JobEvent.TYPE_END
+
+
+def test_log_of_a_finished_job_ends(finished_job, training, api):
+    job, _ = finished_job
+    chunks = list(training.StreamJobLogs(api.training.StreamJobLogsRequest(name=job.name, offset=0), timeout=30))
+    text = b"".join(chunk.text for chunk in chunks)
+    assert text
+    assert chunks[-1].end == api.event.JobEvent.END_REASON_JOB_TERMINAL
+    half = len(text) // 2
+    rest = list(training.StreamJobLogs(api.training.StreamJobLogsRequest(name=job.name, offset=half), timeout=30))
+    assert b"".join(chunk.text for chunk in rest) == text[half:]
+
+
+def test_running_job_is_cancelled(submit, training, api):
+    job = submit("endless", steps=1_000_000)
+    watch = training.WatchJobs(api.training.WatchJobsRequest(job=job.name), timeout=JOB_SECONDS)
+    for event in watch:
+        if event.progress.step >= 1:
+            break
+    training.CancelJob(api.training.CancelJobRequest(name=job.name), timeout=10)
+    last = None
+    for last in watch:
+        pass
+    assert last.type == api.event.JobEvent.TYPE_END
+    job = training.GetJob(api.training.GetJobRequest(name=job.name), timeout=10)
+    assert job.state == api.event.JOB_STATE_CANCELLED
+    assert list((pathlib.Path(job.output_directory) / "checkpoints").glob("step-*"))
+
+
+def test_cancelling_again_changes_nothing(finished_job, training, api):
+    job, _ = finished_job
+    assert training.CancelJob(api.training.CancelJobRequest(name=job.name), timeout=10).state == job.state
+
+
+def test_same_request_id_answers_the_same_job(submit):
+    request_id = str(uuid.uuid4())
+    assert submit("twice", request_id).name == submit("twice", request_id).name
+    with pytest.raises(grpc.RpcError) as caught:
+        submit("other", request_id)
+    assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
+    assert details(caught.value)[0].reason == "REQUEST_ID_REUSED"
+
+
+def test_every_violation_of_a_spec_is_reported_at_once(training, api):
+    spec = digits_example.job_spec()
+    spec["network"]["rank"] = -1
+    spec["training"]["learning_rate"] = -0.5
+    spec["memory"]["mode"] = "sideways"
+    request = api.training.CreateJobRequest(spec=json_format.ParseDict(spec, api.job.JobSpec()))
+    with pytest.raises(grpc.RpcError) as caught:
+        training.CreateJob(request, timeout=10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    info, bad_request = details(caught.value)
+    assert (info.domain, info.reason) == ("blockswap", "SPEC_INVALID")
+    fields = [violation.field.removeprefix("spec.") for violation in bad_request.field_violations]
+    assert fields == ["network.rank", "training.learning_rate", "memory.mode"]
+
+
+def test_paths_outside_the_roots_are_not_allowed(training, api):
+    spec = digits_example.job_spec()
+    spec["model"]["weights"] = "../../../../etc/passwd"
+    request = api.training.CreateJobRequest(spec=json_format.ParseDict(spec, api.job.JobSpec()))
+    with pytest.raises(grpc.RpcError) as caught:
+        training.CreateJob(request, timeout=10)
+    assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert details(caught.value)[0].reason == "PATH_NOT_ALLOWED"
+
+
+def test_unknown_job_is_not_found(training, api):
+    with pytest.raises(grpc.RpcError) as caught:
+        training.GetJob(api.training.GetJobRequest(name="jobs/never-made"), timeout=10)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert details(caught.value)[0].reason == "JOB_NOT_FOUND"
+
+
+def test_metrics_satisfy_promtool_and_count_the_copies(finished_job, daemon):
+    text = daemon.metrics()
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing: run deploy/bootstrap.sh"
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, timeout=30)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    copied = re.findall(r"^blockswap_swap_h2d_bytes_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
+    assert copied and sum(map(float, copied)) > 0
