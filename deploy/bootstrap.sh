@@ -43,7 +43,22 @@ missing_packages() {
   comm -23 <(printf '%s\n' "${packages[@]}" | sort -u) <(printf '%s\n' "${installed}" | sort -u)
 }
 
-remove_policy() { as_root rm -f /usr/sbin/policy-rc.d; }
+# While this file says 101, no package may start its service. One that is there already (containers) is left alone.
+forbid_services() {
+  if [[ -e /usr/sbin/policy-rc.d ]]; then
+    return
+  fi
+  trap allow_services EXIT
+  printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+  as_root chmod 755 /usr/sbin/policy-rc.d
+}
+
+allow_services() {
+  if [[ -n "$(trap -p EXIT)" ]]; then
+    as_root rm -f /usr/sbin/policy-rc.d
+    trap - EXIT
+  fi
+}
 
 # The package of promtool brings a Prometheus server as a service; only the tool is wanted, so no service may start.
 install_packages() {
@@ -56,18 +71,13 @@ install_packages() {
     return
   fi
   say "distribution packages: installing ${missing[*]}"
-  if [[ ! -e /usr/sbin/policy-rc.d ]]; then
-    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
-    trap remove_policy EXIT
-    as_root chmod 755 /usr/sbin/policy-rc.d
-  fi
+  forbid_services
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
   if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
     as_root systemctl disable --now prometheus.service || true  # wanted: no service at the next boot either
   fi
-  remove_policy
-  trap - EXIT
+  allow_services
 }
 
 # The distribution's own interpreter first: it does not vanish when someone changes a version manager's default.
