@@ -37,13 +37,14 @@ class BlockLease {
 
  private:
   friend class BlockSwapper;
-  BlockLease(BlockSwapper* swapper, int block, int slot, uint64_t generation)
-      : swapper_(swapper), block_(block), slot_(slot), generation_(generation) {}
+  BlockLease(BlockSwapper* swapper, int block, int slot, uint64_t generation, int visit)
+      : swapper_(swapper), block_(block), slot_(slot), generation_(generation), visit_(visit) {}
 
   BlockSwapper* swapper_ = nullptr;
   int block_ = -1;
   int slot_ = -1;  // -1: resident
   uint64_t generation_ = 0;
+  int visit_ = -1;  // of the schedule, whose transfers the end of this lease lets go; -1: none
 };
 
 }  // namespace blockswap::offload

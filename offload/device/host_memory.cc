@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/device/host_memory.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "offload/base/byte_size.h"
+
+namespace blockswap::offload {
+
+int64_t PageSize() {
+  static const int64_t size = sysconf(_SC_PAGESIZE);
+  return size;
+}
+
+int64_t PageCeil(int64_t bytes) { return (bytes + PageSize() - 1) / PageSize() * PageSize(); }
+
+absl::StatusOr<std::byte*> MapPages(int64_t bytes) {
+  void* data = mmap(nullptr, static_cast<size_t>(PageCeil(bytes)), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("host memory exhausted: asked ", bytes, " bytes (",
+                     base::FormatByteSize(bytes), "), the system answered '", std::strerror(errno),
+                     "'; stream fewer blocks or free memory on this host"));
+  }
+  return static_cast<std::byte*>(data);
+}
+
+void UnmapPages(std::byte* data, int64_t bytes) {
+  munmap(data, static_cast<size_t>(PageCeil(bytes)));
+}
+
+std::string LockLimitText() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
+  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  const int64_t bytes = static_cast<int64_t>(limit.rlim_cur);
+  return absl::StrCat(bytes, " bytes (", base::FormatByteSize(bytes), ")");
+}
+
+absl::Status LockPages(std::byte* data, int64_t bytes) {
+  if (mlock(data, static_cast<size_t>(bytes)) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("page-locked host memory refused: asked ", bytes, " bytes (",
+                   base::FormatByteSize(bytes), "), soft limit RLIMIT_MEMLOCK ", LockLimitText(),
+                   ", the system answered '", std::strerror(errno),
+                   "'; raise the limit (ulimit -l), lower blocks_to_swap, or set pinned_memory to "
+                   "auto or never"));
+}
+
+void UnlockPages(std::byte* data, int64_t bytes) { munlock(data, static_cast<size_t>(bytes)); }
+
+}  // namespace blockswap::offload

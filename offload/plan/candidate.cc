@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/plan/candidate.h"
+
+#include <algorithm>
+
+namespace blockswap::offload {
+namespace {
+
+int ListLimit(const BlockList& list, TransferMode mode) {
+  const int limit = std::min(list.count, list.max_streamed);
+  return mode == TransferMode::kExchange ? std::min(limit, list.count - 1) : limit;
+}
+
+void PlaceRing(const PlanRequest& request, const std::vector<BlockList>& lists,
+               const std::vector<int>& per_list, int ring_size, Candidate& candidate) {
+  for (size_t i = 0; i < lists.size(); ++i) {
+    for (int offset : EvenlySpaced(lists[i].count, per_list[i])) {
+      candidate.streamed.push_back(lists[i].first + offset);
+    }
+  }
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  candidate.ring_size = std::min(ring_size, static_cast<int>(candidate.streamed.size()));
+  candidate.slots = candidate.ring_size;
+  for (int block : candidate.streamed) {
+    candidate.slot_bytes = std::max(candidate.slot_bytes, blocks[block].bytes);
+    candidate.host_bytes += blocks[block].bytes;
+    candidate.resident_bytes -= blocks[block].bytes;
+  }
+  for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
+  if (request.copies_need_pinned_memory) {
+    candidate.staging_bytes = candidate.slots * candidate.slot_bytes;
+  }
+}
+
+void PlaceExchange(const PlanRequest& request, const std::vector<BlockList>& lists,
+                   const std::vector<int>& per_list, Candidate& candidate) {
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    candidate.exchange_lists.push_back({lists[i].first, lists[i].count, per_list[i]});
+    for (int offset = lists[i].count - per_list[i]; offset < lists[i].count; ++offset) {
+      candidate.streamed.push_back(lists[i].first + offset);
+    }
+  }
+  const int num_streamed = static_cast<int>(candidate.streamed.size());
+  if (num_streamed == 0) {
+    for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
+    return;
+  }
+  candidate.slots = static_cast<int>(blocks.size()) - num_streamed;
+  for (const BlockProfile& block : blocks) {
+    candidate.slot_bytes = std::max(candidate.slot_bytes, block.bytes);
+  }
+  // One more than blocks are away: the leaving block needs a place before the coming one has left
+  // its own.
+  candidate.host_bytes = (num_streamed + 1) * candidate.slot_bytes;
+  if (request.copies_need_pinned_memory) candidate.staging_bytes = 2 * candidate.slot_bytes;
+}
+
+}  // namespace
+
+std::vector<BlockList> EffectiveLists(const ModelProfile& model) {
+  if (!model.lists.empty()) return model.lists;
+  const int count = static_cast<int>(model.blocks.size());
+  return {BlockList{.name = "blocks", .first = 0, .count = count, .max_streamed = count}};
+}
+
+int MaxBlocksToSwap(const ModelProfile& model, TransferMode mode) {
+  const std::vector<BlockList> lists = EffectiveLists(model);
+  int capacity = 0;
+  for (const BlockList& list : lists) capacity += ListLimit(list, mode);
+  if (model.lists.empty() && model.max_blocks_to_swap == 0) return capacity;
+  return lists.size() == 1 ? std::min(model.max_blocks_to_swap, capacity)
+                           : model.max_blocks_to_swap;
+}
+
+std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, int blocks_to_swap) {
+  const std::vector<BlockList> lists = EffectiveLists(model);
+  std::vector<int> streamed(lists.size(), 0);
+  if (blocks_to_swap == 0) return streamed;
+  if (lists.size() == 2) {
+    // A double block counts one, a single block, half its size, a half.
+    const int doubles = blocks_to_swap / 2;
+    streamed[0] = std::min(doubles, ListLimit(lists[0], mode));
+    streamed[1] = std::min(2 * (blocks_to_swap - doubles) + 1, ListLimit(lists[1], mode));
+    return streamed;
+  }
+  int left = blocks_to_swap;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    streamed[i] = std::min(left, ListLimit(lists[i], mode));
+    left -= streamed[i];
+  }
+  return streamed;
+}
+
+Candidate MakeCandidate(const PlanRequest& request, int blocks_to_swap, int ring_size) {
+  const ModelProfile& model = request.model;
+  const TransferMode mode = request.constraints.mode;
+  Candidate candidate;
+  candidate.blocks_to_swap = blocks_to_swap;
+  const std::vector<BlockList> lists = EffectiveLists(model);
+  const std::vector<int> per_list = StreamedPerList(model, mode, blocks_to_swap);
+  if (mode == TransferMode::kExchange) {
+    PlaceExchange(request, lists, per_list, candidate);
+  } else {
+    PlaceRing(request, lists, per_list, ring_size, candidate);
+  }
+  std::sort(candidate.streamed.begin(), candidate.streamed.end());
+  candidate.device_bytes = candidate.resident_bytes + candidate.slots * candidate.slot_bytes +
+                           model.edge_bytes + model.adapter_bytes + model.optimizer_bytes +
+                           model.boundary_bytes + model.block_activation_bytes +
+                           model.edge_activation_bytes;
+  return candidate;
+}
+
+}  // namespace blockswap::offload

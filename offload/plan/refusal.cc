@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/plan/refusal.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "offload/base/byte_size.h"
+
+namespace blockswap::offload {
+namespace {
+
+// Bytes with the exact count, since "12.0 MiB needed, 12.0 MiB available" explains nothing.
+std::string Exact(int64_t bytes) {
+  return absl::StrCat(base::FormatByteSize(bytes), " (", bytes, " bytes)");
+}
+
+int64_t Tightest(const std::optional<int64_t>& asked, int64_t available, const char* asked_name,
+                 const char* available_name, std::vector<std::string>& notes) {
+  if (!asked.has_value()) return available;
+  if (available <= 0 || *asked <= available) return *asked;
+  notes.push_back(absl::StrCat(asked_name, " of ", base::FormatByteSize(*asked), " lowered to the ",
+                               base::FormatByteSize(available), " ", available_name));
+  return available;
+}
+
+// The candidate of least device bytes, and among equals the one that streams fewest blocks.
+Candidate Smallest(const PlanRequest& request, int ring_size, bool free_choice) {
+  const MemoryConstraints& constraints = request.constraints;
+  const int maximum = MaxBlocksToSwap(request.model, constraints.mode);
+  const bool fixed = constraints.blocks_to_swap.has_value() && !free_choice;
+  const int first = fixed ? *constraints.blocks_to_swap : 0;
+  const int last = fixed ? *constraints.blocks_to_swap : maximum;
+  Candidate best = MakeCandidate(request, first, ring_size);
+  for (int blocks_to_swap = first + 1; blocks_to_swap <= last; ++blocks_to_swap) {
+    Candidate next = MakeCandidate(request, blocks_to_swap, ring_size);
+    if (next.device_bytes < best.device_bytes) best = std::move(next);
+  }
+  return best;
+}
+
+// The fewest streamed blocks that fit when the user's count is set aside.
+std::optional<Candidate> AnyThatFits(const PlanRequest& request, const Budgets& budgets,
+                                     int ring_size) {
+  const int maximum = MaxBlocksToSwap(request.model, request.constraints.mode);
+  for (int blocks_to_swap = 0; blocks_to_swap <= maximum; ++blocks_to_swap) {
+    Candidate candidate = MakeCandidate(request, blocks_to_swap, ring_size);
+    if (Fits(candidate, budgets)) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::string Breakdown(const PlanRequest& request, const Candidate& candidate) {
+  const ModelProfile& model = request.model;
+  return absl::StrCat("ring ", base::FormatByteSize(candidate.slots * candidate.slot_bytes),
+                      ", resident blocks ", base::FormatByteSize(candidate.resident_bytes),
+                      ", other weights ", base::FormatByteSize(model.edge_bytes), ", adapter ",
+                      base::FormatByteSize(model.adapter_bytes), ", optimizer ",
+                      base::FormatByteSize(model.optimizer_bytes), ", activations ",
+                      base::FormatByteSize(model.boundary_bytes + model.block_activation_bytes +
+                                           model.edge_activation_bytes));
+}
+
+std::string Setting(const PlanRequest& request, const Candidate& candidate) {
+  const std::string blocks = absl::StrCat("blocks_to_swap ", candidate.blocks_to_swap);
+  if (request.constraints.mode == TransferMode::kExchange || candidate.ring_size == 0) {
+    return blocks;
+  }
+  return absl::StrCat(blocks, " with ring_size ", candidate.ring_size);
+}
+
+std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets& budgets,
+                                      const Candidate& smallest) {
+  std::vector<std::string> offers;
+  const int ring_size = request.constraints.ring_size;
+  std::optional<Candidate> other = AnyThatFits(request, budgets, ring_size);
+  if (!other.has_value()) other = AnyThatFits(request, budgets, /*ring_size=*/1);
+  if (other.has_value()) offers.push_back(Setting(request, *other));
+  offers.push_back(absl::StrCat("vram_budget ", Exact(smallest.device_bytes), " with ",
+                                Setting(request, smallest)));
+  if (other.has_value()) return offers;
+  // No number of blocks helps: what is left to lower is what each token and the adapter take.
+  const ModelProfile& model = request.model;
+  const int64_t over = smallest.device_bytes - budgets.device_bytes;
+  const int64_t activations =
+      model.boundary_bytes + model.block_activation_bytes + model.edge_activation_bytes;
+  const int64_t trained = model.adapter_bytes + model.optimizer_bytes;
+  if (activations > over) {
+    offers.push_back(absl::StrCat("a batch or resolution with ", Exact(activations - over),
+                                  " of activations instead of ",
+                                  base::FormatByteSize(activations)));
+  }
+  if (trained > over) {
+    offers.push_back(absl::StrCat("an adapter that takes ", Exact(trained - over), " instead of ",
+                                  base::FormatByteSize(trained), " with its optimizer state"));
+  }
+  return offers;
+}
+
+absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets) {
+  Budgets device_only = budgets;
+  device_only.host_bytes = 0;
+  std::optional<Candidate> least =
+      request.constraints.blocks_to_swap.has_value()
+          ? Smallest(request, request.constraints.ring_size, /*free_choice=*/false)
+          : AnyThatFits(request, device_only, request.constraints.ring_size);
+  if (!least.has_value()) least = AnyThatFits(request, device_only, /*ring_size=*/1);
+  const int64_t needed = least->host_bytes + least->staging_bytes;
+  std::vector<std::string> offers = {absl::StrCat("host_budget ", Exact(needed))};
+  Budgets host_only = budgets;
+  host_only.device_bytes = 0;
+  // More VRAM means fewer blocks away: the largest number whose masters still fit the host.
+  for (int n = least->blocks_to_swap - 1; n >= 0; --n) {
+    const Candidate fewer = MakeCandidate(request, n, request.constraints.ring_size);
+    if (!Fits(fewer, host_only)) continue;
+    offers.push_back(
+        absl::StrCat("vram_budget ", Exact(fewer.device_bytes), " with ", Setting(request, fewer)));
+    break;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("host memory too small: needed ", Exact(needed), " for the masters of ",
+                   least->streamed.size(), " streamed blocks, available ",
+                   Exact(budgets.host_bytes), "; would fit: ", absl::StrJoin(offers, ", or ")));
+}
+
+}  // namespace
+
+Budgets EffectiveBudgets(const PlanRequest& request) {
+  Budgets budgets;
+  const MemoryConstraints& constraints = request.constraints;
+  budgets.device_bytes = Tightest(constraints.vram_budget_bytes, request.device_free_bytes,
+                                  "vram_budget", "free on the device", budgets.notes);
+  budgets.host_bytes = Tightest(constraints.host_budget_bytes, request.host_available_bytes,
+                                "host_budget", "available on the host", budgets.notes);
+  return budgets;
+}
+
+bool Fits(const Candidate& candidate, const Budgets& budgets) {
+  if (budgets.device_bytes > 0 && candidate.device_bytes > budgets.device_bytes) return false;
+  const int64_t host = candidate.host_bytes + candidate.staging_bytes;
+  return budgets.host_bytes == 0 || host <= budgets.host_bytes;
+}
+
+absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets) {
+  const Candidate smallest = Smallest(request, /*ring_size=*/1, /*free_choice=*/false);
+  if (budgets.device_bytes == 0 || smallest.device_bytes <= budgets.device_bytes) {
+    return HostDoesNotFit(request, budgets);
+  }
+  const std::vector<std::string> offers = DeviceOffers(request, budgets, smallest);
+  return absl::FailedPreconditionError(
+      absl::StrCat("vram_budget too small: needed ", Exact(smallest.device_bytes), " for ",
+                   Setting(request, smallest), " (", Breakdown(request, smallest), "), available ",
+                   Exact(budgets.device_bytes), "; would fit: ", absl::StrJoin(offers, ", or ")));
+}
+
+}  // namespace blockswap::offload

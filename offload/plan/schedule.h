@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds the transfer schedules of a plan: which block comes in after which visit, and which one it
+// replaces.
+//
+// Note [Transfer schedules]
+// Ring, training: when the streamed block of rank j is released in the forward pass, rank j+R takes
+// its slot; in the backward pass rank j-R does. The last R ranks of the forward pass are the first
+// R of the backward pass and the other way round at the step boundary, so nothing is flushed and a
+// step costs 2S-2R loads, the minimum for R slots. Ring, forward only: after the last rank the pass
+// starts again at rank 0, so every rank is loaded once per pass. Exchange: all device slots belong
+// to the swap. Block i leaves when it is released and the block that is N-S (the number of slots)
+// visits ahead comes into its place: i+(N-S) forward, i-(N-S) backward. A training step exchanges
+// 2S times; a forward-only pass 2S times when S < N/2 (it swaps back at the tail) and N times,
+// wrapping round, otherwise.
+#ifndef BLOCKSWAP_OFFLOAD_PLAN_SCHEDULE_H_
+#define BLOCKSWAP_OFFLOAD_PLAN_SCHEDULE_H_
+
+#include <vector>
+
+#include "offload/plan/swap_plan.h"
+
+namespace blockswap::offload {
+
+// One list of blocks that exchange among themselves.
+struct ExchangeList {
+  int first = 0;  // index of its first block
+  int count = 0;
+  int streamed =
+      0;  // blocks away at the start of a cycle: the last `streamed` of the list; < count
+};
+
+// Blocks in visiting order: a training step repeats 0..N-1, N-1..0 for each micro-batch, a
+// forward-only pass is 0..N-1.
+std::vector<int> Visits(PassKind kind, int num_blocks, int micro_batches);
+
+// REQUIRES: `streamed` ascending; 1 <= ring_size <= streamed.size() unless `streamed` is empty.
+TransferSchedule RingSchedule(PassKind kind, int num_blocks, const std::vector<int>& streamed,
+                              int ring_size, int micro_batches);
+
+// REQUIRES: lists disjoint and ascending. Blocks outside the lists never move.
+TransferSchedule ExchangeSchedule(PassKind kind, int num_blocks,
+                                  const std::vector<ExchangeList>& lists, int micro_batches);
+
+}  // namespace blockswap::offload
+
+#endif  // BLOCKSWAP_OFFLOAD_PLAN_SCHEDULE_H_

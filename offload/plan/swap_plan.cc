@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/plan/swap_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "offload/base/status_macros.h"
+
+namespace blockswap::offload {
+namespace {
+
+absl::Status BadPlan(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("plan cannot be executed: ", what));
+}
+
+absl::Status ValidateBlock(const BlockProfile& block, int index) {
+  if (block.bytes <= 0 || block.bytes % kTensorAlignment != 0) {
+    return BadPlan(absl::StrCat("block ", index, " has ", block.bytes,
+                                " bytes, not a positive multiple of ", kTensorAlignment));
+  }
+  for (size_t i = 0; i < block.tensors.size(); ++i) {
+    const TensorExtent& tensor = block.tensors[i];
+    if (tensor.offset < 0 || tensor.offset % kTensorAlignment != 0 || tensor.bytes < 0 ||
+        tensor.offset > block.bytes - tensor.bytes) {
+      return BadPlan(absl::StrCat("tensor ", i, " of block ", index, " at offset ", tensor.offset,
+                                  " with ", tensor.bytes, " bytes lies outside the block's ",
+                                  block.bytes, " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSchedule(const SwapPlan& plan, const TransferSchedule& schedule,
+                              absl::string_view name) {
+  const int num_blocks = static_cast<int>(plan.blocks.size());
+  const int num_visits = static_cast<int>(schedule.visits.size());
+  for (int block : schedule.visits) {
+    if (block < 0 || block >= num_blocks) {
+      return BadPlan(absl::StrCat(name, " schedule visits block ", block, " of ", num_blocks));
+    }
+  }
+  const auto may_move = [&](int block) {
+    return block >= 0 && block < num_blocks &&
+           (plan.mode == TransferMode::kExchange ||
+            plan.blocks[block].residence == Residence::kStreamed);
+  };
+  int previous = 0;
+  for (const Transfer& transfer : schedule.transfers) {
+    if (transfer.after_visit < previous || transfer.after_visit >= num_visits) {
+      return BadPlan(absl::StrCat(name, " schedule has a transfer after visit ",
+                                  transfer.after_visit, ", out of order or beyond ", num_visits));
+    }
+    previous = transfer.after_visit;
+    if (!may_move(transfer.load) || !may_move(transfer.evict) || transfer.load == transfer.evict) {
+      return BadPlan(absl::StrCat(name, " schedule loads block ", transfer.load, " over block ",
+                                  transfer.evict, ", which is not a pair of streamed blocks"));
+    }
+  }
+  std::vector<int> initial = schedule.initial;
+  std::sort(initial.begin(), initial.end());
+  if (std::adjacent_find(initial.begin(), initial.end()) != initial.end() ||
+      static_cast<int>(initial.size()) > plan.slots ||
+      !std::all_of(initial.begin(), initial.end(), may_move)) {
+    return BadPlan(absl::StrCat(name, " schedule starts from blocks that are not ", plan.slots,
+                                " or fewer different streamed blocks"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::string_view ResidenceName(Residence residence) {
+  return residence == Residence::kResident ? "resident" : "streamed";
+}
+
+absl::string_view HostTierName(HostTier tier) {
+  switch (tier) {
+    case HostTier::kPinned:
+      return "pinned";
+    case HostTier::kPageable:
+      return "pageable";
+    case HostTier::kFile:
+      return "file";
+  }
+  return "unknown";
+}
+
+absl::string_view TransferModeName(TransferMode mode) {
+  return mode == TransferMode::kH2dOnly ? "h2d_only" : "exchange";
+}
+
+absl::string_view PinPolicyName(PinPolicy policy) {
+  switch (policy) {
+    case PinPolicy::kAuto:
+      return "auto";
+    case PinPolicy::kRequired:
+      return "required";
+    case PinPolicy::kNever:
+      return "never";
+  }
+  return "unknown";
+}
+
+int SwapPlan::num_streamed() const { return static_cast<int>(streamed_blocks().size()); }
+
+std::vector<int> SwapPlan::streamed_blocks() const {
+  std::vector<int> streamed;
+  for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
+    if (blocks[block].residence == Residence::kStreamed) streamed.push_back(block);
+  }
+  return streamed;
+}
+
+absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
+  if (plan.blocks.size() != blocks.size()) {
+    return BadPlan(
+        absl::StrCat("made for ", plan.blocks.size(), " blocks, the model has ", blocks.size()));
+  }
+  // In exchange mode every block may come to sit in any slot.
+  const auto uses_slot = [&plan](int block) {
+    return plan.slots > 0 && (plan.mode == TransferMode::kExchange ||
+                              plan.blocks[block].residence == Residence::kStreamed);
+  };
+  int64_t largest = 0;
+  for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
+    BLOCKSWAP_RETURN_IF_ERROR(ValidateBlock(blocks[block], block));
+    if (uses_slot(block)) largest = std::max(largest, blocks[block].bytes);
+  }
+  if ((plan.num_streamed() > 0) != (plan.slots > 0)) {
+    return BadPlan(
+        absl::StrCat(plan.num_streamed(), " streamed blocks but ", plan.slots, " slots"));
+  }
+  if (plan.slots > 0 && plan.slot_bytes < largest) {
+    return BadPlan(
+        absl::StrCat("slots of ", plan.slot_bytes, " bytes, the largest block has ", largest));
+  }
+  if (plan.slot_bytes % kTensorAlignment != 0) {
+    return BadPlan(
+        absl::StrCat("slots of ", plan.slot_bytes, " bytes, not a multiple of ", kTensorAlignment));
+  }
+  const int on_device = static_cast<int>(blocks.size()) - plan.num_streamed();
+  if (plan.mode == TransferMode::kExchange && plan.slots != 0 && plan.slots != on_device) {
+    return BadPlan(absl::StrCat("exchange with ", plan.slots, " slots for ", on_device,
+                                " blocks on the device"));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(ValidateSchedule(plan, plan.training, "training"));
+  return ValidateSchedule(plan, plan.forward_only, "forward-only");
+}
+
+}  // namespace blockswap::offload

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/swap/block_swapper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "offload/base/status_macros.h"
+#include "offload/swap/block_swapper_impl.h"
+
+namespace blockswap::offload {
+
+absl::StatusOr<std::unique_ptr<BlockSwapper>> BlockSwapper::Create(DeviceRuntime* device,
+                                                                   SwapPlan plan,
+                                                                   std::vector<BlockProfile> blocks,
+                                                                   const BlockReader& reader) {
+  BLOCKSWAP_RETURN_IF_ERROR(ValidatePlan(plan, blocks));
+  auto impl = std::make_unique<Impl>(device, std::move(plan), std::move(blocks));
+  BLOCKSWAP_RETURN_IF_ERROR(impl->TakeMemory());
+  BLOCKSWAP_RETURN_IF_ERROR(impl->ReadBlocks(reader));
+  BLOCKSWAP_RETURN_IF_ERROR(impl->FillSlots());
+  return std::unique_ptr<BlockSwapper>(new BlockSwapper(std::move(impl)));
+}
+
+BlockSwapper::BlockSwapper(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockSwapper::~BlockSwapper() = default;
+
+absl::Status BlockSwapper::BeginPass(PassKind kind) { return impl_->BeginPass(kind); }
+absl::StatusOr<BlockLease> BlockSwapper::Acquire(int block, Direction direction) {
+  return impl_->Acquire(this, block, direction);
+}
+absl::Status BlockSwapper::Drain() { return impl_->Drain(); }
+absl::Status BlockSwapper::ReadBlock(int block, absl::Span<std::byte> destination) {
+  return impl_->ReadBlock(block, destination);
+}
+const SwapPlan& BlockSwapper::plan() const { return impl_->plan(); }
+SwapStats BlockSwapper::stats() const { return impl_->stats(); }
+
+BlockLease& BlockLease::operator=(BlockLease&& other) noexcept {
+  if (this != &other) {
+    Release();
+    swapper_ = std::exchange(other.swapper_, nullptr);
+    block_ = other.block_;
+    slot_ = other.slot_;
+    generation_ = other.generation_;
+    visit_ = other.visit_;
+  }
+  return *this;
+}
+
+absl::StatusOr<DeviceSpan> BlockLease::Get(int index) const {
+  if (swapper_ == nullptr) {
+    return absl::InternalError(absl::StrCat("lease of block ", block_, " used after its end"));
+  }
+  return swapper_->impl_->Tensor(block_, slot_, generation_, index);
+}
+
+void BlockLease::Release() {
+  BlockSwapper* swapper = std::exchange(swapper_, nullptr);
+  if (swapper != nullptr) swapper->impl_->Release(slot_, visit_);
+}
+
+bool BlockSwapper::Impl::InSlots(int block) const { return resident_of_[block].data == nullptr; }
+
+absl::Status BlockSwapper::Impl::Keep(const absl::Status& status) {
+  failure_.Update(status);
+  return failure_;
+}
+
+absl::Status BlockSwapper::Impl::BeginPass(PassKind kind) {
+  BLOCKSWAP_RETURN_IF_ERROR(failure_);
+  if (leases_ > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a pass cannot begin while ", leases_, " blocks are leased"));
+  }
+  if (kind != pass_) BLOCKSWAP_RETURN_IF_ERROR(Drain());
+  pass_ = kind;
+  cursor().Reset();
+  return Keep(RestoreInitial());
+}
+
+// A pass that was left early, or visits out of order, leave other blocks in the slots than the
+// schedule starts from.
+absl::Status BlockSwapper::Impl::RestoreInitial() {
+  const std::vector<int>& initial = schedule().initial;
+  for (int block : initial) {
+    if (ring_.SlotOf(block) != kNoSlot) continue;
+    const int slot = ring_.Victim(blocks_[block].bytes, [&](int other) {
+      return absl::c_linear_search(initial, other) ? -2 : cursor().DistanceToNextUse(other);
+    });
+    if (slot == kNoSlot) continue;
+    BLOCKSWAP_RETURN_IF_ERROR(transfers_->Load(block, slot));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockSwapper::Impl::RunTransfers(int visit) {
+  for (const Transfer& transfer : cursor().TransfersAfter(visit)) {
+    if (ring_.SlotOf(transfer.load) != kNoSlot) continue;
+    const int slot = ring_.SlotOf(transfer.evict);
+    if (slot == kNoSlot || ring_.slot(slot).leases > 0) continue;
+    if (ring_.slot(slot).memory.bytes < blocks_[transfer.load].bytes) continue;
+    BLOCKSWAP_RETURN_IF_ERROR(transfers_->Load(transfer.load, slot));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockSwapper::Impl::LoadOnDemand(int block) {
+  const int slot = ring_.Victim(blocks_[block].bytes,
+                                [&](int other) { return cursor().DistanceToNextUse(other); });
+  if (slot == kNoSlot) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("block ", block, " is in no slot and every slot that could take its ",
+                     blocks_[block].bytes, " bytes is leased: ", leases_, " leases, ", ring_.size(),
+                     " slots; end a lease first or raise ring_size"));
+  }
+  return Keep(transfers_->Load(block, slot));
+}
+
+absl::StatusOr<BlockLease> BlockSwapper::Impl::Acquire(BlockSwapper* self, int block,
+                                                       Direction direction) {
+  BLOCKSWAP_RETURN_IF_ERROR(failure_);
+  if (block < 0 || block >= static_cast<int>(blocks_.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no block ", block, ", the model has ", blocks_.size()));
+  }
+  const VisitCursor::Step step = cursor().Advance(block, direction);
+  // A few blocks passed over (a skipped layer) still let their transfers go; a pass that starts
+  // over does not.
+  if (step.num_skipped <= ring_.size()) {
+    for (int i = 0; i < step.num_skipped; ++i) {
+      const int skipped = (step.first_skipped + i) % cursor().num_visits();
+      BLOCKSWAP_RETURN_IF_ERROR(Keep(RunTransfers(skipped)));
+    }
+  }
+  if (!InSlots(block)) {
+    ++leases_;
+    return BlockLease(self, block, kNoSlot, /*generation=*/0, step.visit);
+  }
+  int slot = ring_.SlotOf(block);
+  if (slot == kNoSlot) {
+    BLOCKSWAP_RETURN_IF_ERROR(LoadOnDemand(block));
+    slot = ring_.SlotOf(block);
+    ++counters_.misses;
+  } else {
+    ++(transfers_->IsReady(slot) ? counters_.hits : counters_.late);
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(transfers_->AwaitOnCompute(slot)));
+  CountStall(direction);
+  ++ring_.slot(slot).leases;
+  ++leases_;
+  return BlockLease(self, block, slot, ring_.slot(slot).generation, step.visit);
+}
+
+void BlockSwapper::Impl::Release(int slot, int visit) {
+  --leases_;
+  if (slot != kNoSlot) {
+    --ring_.slot(slot).leases;
+    if (failure_.ok()) Keep(transfers_->RecordRelease(slot)).IgnoreError();  // next Acquire says
+  }
+  if (failure_.ok() && visit != kNoVisit) Keep(RunTransfers(visit)).IgnoreError();  // same
+}
+
+absl::StatusOr<DeviceSpan> BlockSwapper::Impl::Tensor(int block, int slot, uint64_t generation,
+                                                      int index) const {
+  const std::vector<TensorExtent>& tensors = blocks_[block].tensors;
+  if (index < 0 || index >= static_cast<int>(tensors.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", block, " has ", tensors.size(), " tensors, asked for ", index));
+  }
+  DeviceSpan span = resident_of_[block];
+  if (slot != kNoSlot) {
+    const Slot& held = ring_.slot(slot);
+    if (held.generation != generation || held.block != block) {
+      return absl::InternalError(absl::StrCat(
+          "stale lease: block ", block, " was in slot ", slot, " at generation ", generation,
+          ", the slot now holds block ", held.block, " at generation ", held.generation));
+    }
+    span = held.memory;
+  }
+  return DeviceSpan{span.data + tensors[index].offset, tensors[index].bytes};
+}
+
+void BlockSwapper::Impl::CountStall(Direction direction) {
+  const absl::Duration stall = device_->compute_stall();
+  (direction == Direction::kForward ? counters_.forward_stall : counters_.backward_stall) +=
+      stall - stall_seen_;
+  stall_seen_ = stall;
+}
+
+absl::Status BlockSwapper::Impl::Drain() {
+  BLOCKSWAP_RETURN_IF_ERROR(failure_);
+  return Keep(transfers_->Drain());
+}
+
+absl::Status BlockSwapper::Impl::ReadBlock(int block, absl::Span<std::byte> destination) {
+  if (block < 0 || block >= static_cast<int>(blocks_.size()) ||
+      static_cast<int64_t>(destination.size()) != blocks_[block].bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read block ", block, " of ",
+                                                   blocks_.size(), " into ", destination.size(),
+                                                   " bytes"));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(Drain());
+  const int slot = ring_.SlotOf(block);
+  if (InSlots(block) && slot == kNoSlot) {
+    std::copy_n(transfers_->HostData(block), destination.size(), destination.data());
+    return absl::OkStatus();
+  }
+  const std::byte* data = slot == kNoSlot ? resident_of_[block].data : ring_.slot(slot).memory.data;
+  const DeviceSpan source{const_cast<std::byte*>(data), blocks_[block].bytes};
+  // d2h waits: compute may still write the block (trained weights).
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(device_->Record(read_event_, Stream::kCompute)));
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(device_->Wait(Stream::kDeviceToHost, read_event_)));
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(device_->CopyToHost(destination.data(), source)));
+  return Keep(device_->SynchronizeStream(Stream::kDeviceToHost));
+}
+
+SwapStats BlockSwapper::Impl::stats() const {
+  SwapStats stats = counters_;
+  const TransferCounters& moved = transfers_->counters();
+  stats.h2d_bytes = moved.h2d_bytes;
+  stats.d2h_bytes = moved.d2h_bytes;
+  stats.h2d_transfers = moved.h2d_transfers;
+  stats.d2h_transfers = moved.d2h_transfers;
+  stats.staged_transfers = moved.staged_transfers;
+  stats.h2d_busy = device_->copies(CopyDirection::kHostToDevice).busy;
+  stats.d2h_busy = device_->copies(CopyDirection::kDeviceToHost).busy;
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    const int slot = InSlots(block) ? ring_.SlotOf(block) : kNoSlot;
+    if (!InSlots(block)) {
+      ++stats.blocks_on_device;
+    } else if (slot == kNoSlot) {
+      ++stats.blocks_on_host;
+    } else {
+      ++(transfers_->IsReady(slot) ? stats.blocks_on_device : stats.blocks_in_flight);
+    }
+  }
+  stats.device_weight_bytes = residents_.bytes() + slots_arena_.bytes();
+  stats.device_weight_bytes_peak = stats.device_weight_bytes;  // taken once, at Create
+  stats.host_master_bytes = transfers_->host_bytes();
+  stats.pinned_bytes = transfers_->locked_bytes();
+  return stats;
+}
+
+}  // namespace blockswap::offload
