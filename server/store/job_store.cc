@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/store/job_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "offload/base/status_macros.h"
+#include "server/base/log.h"
+#include "server/base/random_text.h"
+#include "server/base/reason.h"
+#include "server/base/wall_clock.h"
+#include "server/jobs/transitions.h"
+#include "server/store/job_rows.h"
+#include "server/store/schema.h"
+
+namespace blockswap::server {
+namespace {
+
+class Timer final {
+ public:
+  explicit Timer(const JobStore::TimingListener& listener) : listener_(listener) {}
+  ~Timer() {
+    if (listener_) {
+      listener_(true, std::chrono::duration<double>(SteadyNow() - start_).count());
+    }
+  }
+
+ private:
+  const JobStore::TimingListener& listener_;
+  SteadyTime start_ = SteadyNow();
+};
+
+absl::StatusOr<std::string> MetaValue(Database& database, const char* key,
+                                      const std::string& when_absent) {
+  auto query = database.Prepare("SELECT value FROM meta WHERE key=?");
+  BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, query.BindText(key).Step());
+  if (found) return query.Text(0);
+  auto insert = database.Prepare("INSERT INTO meta (key, value) VALUES (?,?)");
+  BLOCKSWAP_RETURN_IF_ERROR(insert.BindText(key).BindBlob(when_absent).Run());
+  return when_absent;
+}
+
+absl::Status IllegalTransition(const JobRecord& job, JobState to) {
+  return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                        "job ", job.id, " is ", StateName(job.state), " and cannot become ",
+                        StateName(to))),
+                    "INVALID_STATE", {{"state", std::string(StateName(job.state))}});
+}
+
+}  // namespace
+
+JobStore::JobStore(std::unique_ptr<Database> writer, std::unique_ptr<Database> reader)
+    : writer_(std::move(writer)), reader_(std::move(reader)) {}
+
+JobStore::~JobStore() = default;
+
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(auto writer, Database::Open(path, /*read_only=*/false));
+  BLOCKSWAP_RETURN_IF_ERROR(MigrateSchema(*writer, path));
+  BLOCKSWAP_ASSIGN_OR_RETURN(auto reader, Database::Open(path, /*read_only=*/true));
+  std::unique_ptr<JobStore> store(new JobStore(std::move(writer), std::move(reader)));
+  BLOCKSWAP_RETURN_IF_ERROR(store->LoadMeta());
+  return store;
+}
+
+void JobStore::SetListeners(EventListener events, TimingListener timing) {
+  on_events_ = std::move(events);
+  on_timing_ = std::move(timing);
+}
+
+absl::Status JobStore::LoadMeta() {
+  base::MutexLock lock(write_mutex_);
+  BLOCKSWAP_ASSIGN_OR_RETURN(epoch_, MetaValue(*writer_, "epoch", RandomUuid()));
+  BLOCKSWAP_ASSIGN_OR_RETURN(secret_, MetaValue(*writer_, "secret", RandomBytes(32)));
+  auto query = writer_->Prepare("SELECT COALESCE(MAX(sequence), 0) FROM events");
+  BLOCKSWAP_RETURN_IF_ERROR(query.Step().status());
+  last_sequence_.store(query.Int(0), std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobRecord> JobStore::GetJobLocked(Database& database, const char* where,
+                                                 const std::string& key) {
+  auto query = database.Prepare(absl::StrCat(kSelectJobs, " WHERE ", where, "=?").c_str());
+  BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, query.BindText(key).Step());
+  if (!found) return JobNotFound(key);
+  return ReadJob(query);
+}
+
+absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequestLocked(
+    Database& database, const std::string& request_id, const std::string& request_hash) {
+  std::optional<JobRecord> none;
+  if (request_id.empty()) return none;
+  auto query = database.Prepare("SELECT hash, job_id FROM request_ids WHERE request_id=?");
+  BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, query.BindText(request_id).Step());
+  if (!found) return none;
+  if (query.Text(0) != request_hash) {
+    return WithReason(
+        absl::AlreadyExistsError(absl::StrCat(
+            "request id ", request_id, " was used for another request (job ", query.Text(1),
+            "); use a new id for a new request")),
+        "REQUEST_ID_REUSED", {{"request_id", request_id}, {"job", query.Text(1)}});
+  }
+  BLOCKSWAP_ASSIGN_OR_RETURN(JobRecord job, GetJobLocked(database, "id", query.Text(1)));
+  return std::optional<JobRecord>(std::move(job));
+}
+
+absl::StatusOr<JobStore::Created> JobStore::CreateJob(JobRecord job, const std::string& request_id,
+                                                      const std::string& request_hash,
+                                                      int64_t max_unfinished) {
+  base::MutexLock lock(write_mutex_);
+  Timer timer(on_timing_);
+  auto begun = Transaction::Begin(*writer_);
+  if (!begun.ok()) return Failed(begun.status());
+  Transaction transaction = *std::move(begun);
+  // Looked up inside the transaction: of fifty equal requests at once, one inserts and the others find it.
+  BLOCKSWAP_ASSIGN_OR_RETURN(auto earlier, FindRequestLocked(*writer_, request_id, request_hash));
+  if (earlier.has_value()) return Created{*std::move(earlier), false};
+  if (GetJobLocked(*writer_, "id", job.id).ok()) {
+    return WithReason(absl::AlreadyExistsError(absl::StrCat("job ", job.id, " exists")), "JOB_EXISTS",
+                      {{"job", job.id}});
+  }
+  auto count = writer_->Prepare("SELECT COUNT(*) FROM jobs WHERE state NOT IN (8, 9, 10)");
+  BLOCKSWAP_RETURN_IF_ERROR(count.Step().status());
+  if (count.Int(0) >= max_unfinished) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "the queue is full: ", count.Int(0), " unfinished jobs of at most ",
+                          max_unfinished)),
+                      "QUEUE_FULL", {{"limit", absl::StrCat(max_unfinished)}});
+  }
+  job.create_micros = job.update_micros = WallMicros();
+  job.created_sequence = last_sequence() + 1;
+  JobChange change;
+  change.events.push_back(MakeEvent(EventType::kCreated, job.state_reason, job.state_message));
+  NumberEvents(job, change.events);
+  absl::Status written = InsertJob(*writer_, job);
+  for (const EventRecord& event : change.events) {
+    if (written.ok()) written = InsertEvent(*writer_, event);
+  }
+  if (written.ok() && !request_id.empty()) {
+    auto insert = writer_->Prepare(
+        "INSERT INTO request_ids (request_id, hash, job_id, create_micros) VALUES (?,?,?,?)");
+    written = insert.BindText(request_id)
+                  .BindBlob(request_hash)
+                  .BindText(job.id)
+                  .Bind(job.create_micros)
+                  .Run();
+  }
+  if (written.ok()) written = transaction.Commit();
+  if (!written.ok()) return Failed(std::move(written));
+  Committed(change.events);
+  return Created{std::move(job), true};
+}
+
+absl::StatusOr<JobRecord> JobStore::UpdateJob(const std::string& id, Mutation mutate) {
+  base::MutexLock lock(write_mutex_);
+  Timer timer(on_timing_);
+  auto begun = Transaction::Begin(*writer_);
+  if (!begun.ok()) return Failed(begun.status());
+  Transaction transaction = *std::move(begun);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord before, GetJobLocked(*writer_, "id", id));
+  JobRecord job = before;
+  JobChange change;
+  BLOCKSWAP_RETURN_IF_ERROR(mutate(job, change));
+  const bool changes_state = job.state != before.state;
+  if (changes_state && !CanTransition(before.state, job.state)) {
+    return IllegalTransition(before, job.state);
+  }
+  if (changes_state || job.state_reason != before.state_reason) {
+    const bool told = std::any_of(change.events.begin(), change.events.end(), [](const auto& event) {
+      return event.type == EventType::kStateChanged;
+    });
+    if (!told) {
+      EventRecord event = MakeEvent(EventType::kStateChanged, job.state_reason, job.state_message);
+      if (job.failure.category != FailureCategory::kNone) event.failure = job.failure;
+      change.events.push_back(std::move(event));
+    }
+  }
+  absl::Status written = WriteChange(job, change);
+  if (written.ok()) written = transaction.Commit();
+  if (!written.ok()) return Failed(std::move(written));
+  Committed(change.events);
+  return job;
+}
+
+absl::Status JobStore::WriteChange(JobRecord& job, JobChange& change) {
+  job.update_micros = WallMicros();
+  ++job.version;
+  BLOCKSWAP_RETURN_IF_ERROR(UpdateJobRow(*writer_, job));
+  if (change.attempt.has_value()) {
+    BLOCKSWAP_RETURN_IF_ERROR(PutAttempt(*writer_, job.uid, *change.attempt));
+  }
+  if (change.checkpoint.has_value()) {
+    BLOCKSWAP_RETURN_IF_ERROR(PutCheckpoint(*writer_, job.uid, *change.checkpoint));
+  }
+  if (change.drop_points_after.has_value()) {
+    auto drop = writer_->Prepare("DELETE FROM metric_points WHERE job_uid=? AND step>?");
+    BLOCKSWAP_RETURN_IF_ERROR(drop.BindText(job.uid).Bind(*change.drop_points_after).Run());
+  }
+  for (const MetricPoint& point : change.points) {
+    BLOCKSWAP_RETURN_IF_ERROR(PutMetricPoint(*writer_, job.uid, point));
+  }
+  NumberEvents(job, change.events);
+  for (const EventRecord& event : change.events) {
+    BLOCKSWAP_RETURN_IF_ERROR(InsertEvent(*writer_, event));
+  }
+  return absl::OkStatus();
+}
+
+void JobStore::NumberEvents(const JobRecord& job, std::vector<EventRecord>& events) {
+  int64_t next = last_sequence();
+  for (EventRecord& event : events) {
+    event.sequence = ++next;
+    event.job_id = job.id;
+    event.time_micros = job.update_micros;
+    event.state = job.state;
+    event.attempt = job.attempt;
+  }
+}
+
+void JobStore::Committed(const std::vector<EventRecord>& events) {
+  writable_.store(true, std::memory_order_relaxed);
+  if (events.empty()) return;
+  last_sequence_.store(events.back().sequence, std::memory_order_release);
+  if (on_events_) on_events_(events);
+}
+
+absl::Status JobStore::Failed(absl::Status status) {
+  if (ReasonOf(status) == "STORE_READ_ONLY" &&
+      writable_.exchange(false, std::memory_order_relaxed)) {
+    LogError("{}", std::string(status.message()));
+  }
+  return status;
+}
+
+bool JobStore::ProbeWritable() {
+  base::MutexLock lock(write_mutex_);
+  auto begun = Transaction::Begin(*writer_);
+  absl::Status status = begun.status();
+  if (status.ok()) {
+    Transaction transaction = *std::move(begun);
+    // Larger than a page, so that a disk with a few bytes left does not pass.
+    auto put = writer_->Prepare("INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', ?)");
+    status = put.BindBlob(RandomBytes(8192)).Run();
+    if (status.ok()) status = transaction.Commit();
+  }
+  if (status.ok() && !writable_.exchange(true, std::memory_order_relaxed)) {
+    LogInfo("state store: writable again");
+  }
+  if (!status.ok()) Failed(status).IgnoreError();  // only the flag matters here
+  return status.ok();
+}
+
+absl::Status JobStore::PruneRequestIds(int64_t age_micros) {
+  base::MutexLock lock(write_mutex_);
+  auto prune = writer_->Prepare(
+      "DELETE FROM request_ids WHERE create_micros<? AND job_id NOT IN (SELECT id FROM jobs)");
+  absl::Status status = prune.Bind(WallMicros() - age_micros).Run();
+  return status.ok() ? status : Failed(std::move(status));
+}
+
+}  // namespace blockswap::server

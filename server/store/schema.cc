@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/store/schema.h"
+
+#include <cstdint>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "offload/base/status_macros.h"
+
+namespace blockswap::server {
+namespace {
+
+// Migration i brings version i to i + 1. Never edit one that was released: append.
+constexpr const char* kMigrations[] = {
+    R"sql(
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE jobs (
+  id TEXT PRIMARY KEY,
+  uid TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL,
+  spec BLOB NOT NULL,
+  spec_json TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  state_reason TEXT NOT NULL,
+  state_message TEXT NOT NULL,
+  failure TEXT NOT NULL,
+  progress TEXT NOT NULL,
+  plan BLOB NOT NULL,
+  plan_json TEXT NOT NULL,
+  plan_text TEXT NOT NULL,
+  needs TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  requested_device TEXT NOT NULL,
+  device TEXT NOT NULL,
+  create_micros INTEGER NOT NULL,
+  start_micros INTEGER NOT NULL,
+  end_micros INTEGER NOT NULL,
+  update_micros INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  created_sequence INTEGER NOT NULL UNIQUE,
+  output_directory TEXT NOT NULL,
+  retry_of TEXT NOT NULL,
+  warnings TEXT NOT NULL,
+  labels TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  max_restarts INTEGER NOT NULL,
+  stop_mode INTEGER NOT NULL,
+  ready_micros INTEGER NOT NULL,
+  out_of_memory_retried INTEGER NOT NULL,
+  swap_override INTEGER NOT NULL
+) STRICT;
+CREATE INDEX jobs_by_state ON jobs (state, priority, created_sequence);
+CREATE TABLE attempts (
+  job_uid TEXT NOT NULL REFERENCES jobs (uid),
+  number INTEGER NOT NULL,
+  device TEXT NOT NULL,
+  start_micros INTEGER NOT NULL,
+  end_micros INTEGER NOT NULL,
+  start_step INTEGER NOT NULL,
+  end_step INTEGER NOT NULL,
+  failure TEXT NOT NULL,
+  counts_as_retry INTEGER NOT NULL,
+  pid INTEGER NOT NULL,
+  process_start_time INTEGER NOT NULL,
+  boot_id TEXT NOT NULL,
+  PRIMARY KEY (job_uid, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE events (
+  sequence INTEGER PRIMARY KEY,
+  type INTEGER NOT NULL,
+  job_id TEXT NOT NULL,
+  time_micros INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  message TEXT NOT NULL,
+  failure TEXT NOT NULL,
+  attempt INTEGER NOT NULL
+) STRICT;
+CREATE INDEX events_by_job ON events (job_id, sequence);
+CREATE TABLE request_ids (
+  request_id TEXT PRIMARY KEY,
+  hash BLOB NOT NULL,
+  job_id TEXT NOT NULL,
+  create_micros INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints (
+  job_uid TEXT NOT NULL REFERENCES jobs (uid),
+  step INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  create_micros INTEGER NOT NULL,
+  directory TEXT NOT NULL,
+  manifest_sha256 TEXT NOT NULL,
+  PRIMARY KEY (job_uid, step)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE metric_points (
+  job_uid TEXT NOT NULL REFERENCES jobs (uid),
+  step INTEGER NOT NULL,
+  loss REAL, learning_rate REAL, grad_norm REAL, seconds REAL,
+  h2d_bytes INTEGER NOT NULL,
+  stall_seconds REAL,
+  device_bytes_peak INTEGER NOT NULL,
+  PRIMARY KEY (job_uid, step)
+) STRICT, WITHOUT ROWID;
+)sql",
+};
+
+absl::Status BackUp(Database& database, const std::string& path, int64_t version) {
+  auto copy = database.Prepare("VACUUM INTO ?");
+  return copy.BindText(absl::StrCat(path, ".v", version, ".bak")).Run();
+}
+
+}  // namespace
+
+int CurrentSchemaVersion() { return static_cast<int>(std::size(kMigrations)); }
+
+absl::Status MigrateSchema(Database& database, const std::string& path) {
+  auto query = database.Prepare("PRAGMA user_version");
+  BLOCKSWAP_RETURN_IF_ERROR(query.Step().status());
+  const int64_t found = query.Int(0);
+  query.Reset();
+  const int64_t current = CurrentSchemaVersion();
+  if (found > current) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state store ", path, " was written by a newer blockswapd (schema ", found,
+        ", this one knows ", current, "); start that version, or restore the copy ", path,
+        ".v<N>.bak it made before it migrated"));
+  }
+  if (found > 0 && found < current) BLOCKSWAP_RETURN_IF_ERROR(BackUp(database, path, found));
+  for (int64_t version = found; version < current; ++version) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
+    BLOCKSWAP_RETURN_IF_ERROR(database.Execute(kMigrations[version]));
+    BLOCKSWAP_RETURN_IF_ERROR(
+        database.Execute(absl::StrCat("PRAGMA user_version=", version + 1)));
+    BLOCKSWAP_RETURN_IF_ERROR(transaction.Commit());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockswap::server

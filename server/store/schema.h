@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of the state store and their migrations.
+#ifndef BLOCKSWAP_SERVER_STORE_SCHEMA_H_
+#define BLOCKSWAP_SERVER_STORE_SCHEMA_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/store/database.h"
+
+namespace blockswap::server {
+
+int CurrentSchemaVersion();
+
+// Brings `database` to the current version, one transaction a step. An existing older file is first copied to
+// `<path>.v<N>.bak`. FailedPrecondition with instructions when the file is from a newer blockswapd.
+absl::Status MigrateSchema(Database& database, const std::string& path);
+
+}  // namespace blockswap::server
+
+#endif  // BLOCKSWAP_SERVER_STORE_SCHEMA_H_
