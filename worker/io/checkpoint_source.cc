@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/io/checkpoint_source.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "offload/base/byte_size.h"
+#include "offload/base/status_macros.h"
+#include "worker/io/float_conversion.h"
+#include "worker/io/json_text.h"
+#include "worker/io/regular_file.h"
+
+namespace blockswap::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxConfigBytes = base::kMiB;
+constexpr int64_t kMaxIndexBytes = 100 * base::kMiB;  // as long as a header may be
+constexpr char kIndexSuffix[] = ".safetensors.index.json";
+
+// Longest first: "model.diffusion_model." also starts with "model.".
+constexpr std::array<absl::string_view, 5> kPrefixes = {
+    "model.diffusion_model.", "diffusion_model.", "transformer.", "model.", "net."};
+
+absl::string_view PrefixOf(absl::string_view name) {
+  for (const absl::string_view prefix : kPrefixes) {
+    if (absl::StartsWith(name, prefix)) return prefix;
+  }
+  return "";
+}
+
+// What a weights path leads to.
+struct WeightFiles {
+  std::vector<std::string> paths;
+  std::map<std::string, std::string> shard_of;  // tensor to plain file name; empty without an index
+  std::string config_path;
+};
+
+std::string TwoOf(const std::vector<std::string>& names) {
+  std::vector<std::string> quoted;
+  for (size_t i = 0; i < std::min<size_t>(2, names.size()); ++i) quoted.push_back(Quoted(names[i]));
+  return absl::StrJoin(quoted, " and ");
+}
+
+// Shards lie beside their index: a name with a path in it could lead anywhere.
+bool IsPlainShardName(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos && absl::EndsWith(name, ".safetensors");
+}
+
+absl::StatusOr<WeightFiles> FilesOfIndex(const std::string& index_path) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index_path, kMaxIndexBytes));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, index_path));
+  const auto map = json.find("weight_map");
+  if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(index_path, " has no weight_map"));
+  }
+  WeightFiles files;
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string() || !IsPlainShardName(shard.get_ref<const std::string&>())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(index_path, ": tensor ", Quoted(tensor),
+                       ": its shard must be the plain name of a .safetensors file beside the index"));
+    }
+    files.shard_of[tensor] = shard.get<std::string>();
+    shards.insert(shard.get<std::string>());
+  }
+  const std::string directory = fs::path(index_path).parent_path().string();
+  std::vector<std::string> missing;
+  for (const std::string& shard : shards) {
+    const std::string path = directory.empty() ? shard : absl::StrCat(directory, "/", shard);
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) missing.push_back(shard);
+    files.paths.push_back(path);
+  }
+  if (!missing.empty()) {
+    return absl::NotFoundError(absl::StrCat(index_path, ": ", missing.size(), " of ", shards.size(),
+                                            " shards are missing: ", absl::StrJoin(missing, ", ")));
+  }
+  return files;
+}
+
+absl::StatusOr<WeightFiles> FilesOfDirectory(fs::path directory) {
+  std::error_code error;
+  if (fs::exists(directory / "model_index.json", error) &&
+      fs::exists(directory / "transformer" / "config.json", error)) {
+    directory /= "transformer";  // a whole diffusers pipeline
+  }
+  std::vector<std::string> indexes, singles;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (absl::EndsWith(name, kIndexSuffix)) indexes.push_back(it->path().string());
+    if (absl::EndsWith(name, ".safetensors")) singles.push_back(it->path().string());
+  }
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("cannot list ", directory.string()));
+  WeightFiles files;
+  if (indexes.size() == 1) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(files, FilesOfIndex(indexes[0]));
+  } else if (indexes.empty() && singles.size() == 1) {
+    files.paths = singles;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory.string(), " must hold one .safetensors file or one ", kIndexSuffix,
+                     ", found ", singles.size(), " and ", indexes.size(), "; name the file itself"));
+  }
+  if (fs::exists(directory / "config.json", error)) {
+    files.config_path = (directory / "config.json").string();
+  }
+  return files;
+}
+
+absl::StatusOr<WeightFiles> FindFiles(const std::string& weights) {
+  std::error_code error;
+  if (fs::is_directory(weights, error)) return FilesOfDirectory(weights);
+  if (absl::EndsWith(weights, kIndexSuffix)) return FilesOfIndex(weights);
+  WeightFiles files;
+  files.paths.push_back(weights);
+  return files;
+}
+
+// Quantised weights bring scales beside them; read as plain weights they would give a wrong model without an error.
+bool IsQuantisationExtra(const std::string& name) {
+  return absl::EndsWith(name, ".scale_weight") || absl::EndsWith(name, ".weight_scale") ||
+         absl::EndsWith(name, ".comfy_quant") || name == "scaled_fp8" ||
+         absl::EndsWith(name, ".scaled_fp8");
+}
+
+absl::Status RefuseQuantised(const std::string& path, const std::vector<std::string>& names) {
+  std::vector<std::string> extras;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(extras), IsQuantisationExtra);
+  if (extras.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " holds quantised weights (", extras.size(), " keys such as ", TwoOf(extras),
+                   "), which cannot be trained on yet: use the bf16 or fp32 file of the model"));
+}
+
+// The one prefix of all names, which may be empty.
+absl::StatusOr<std::string> CommonPrefix(const std::string& path,
+                                         const std::vector<std::string>& names) {
+  std::map<absl::string_view, std::vector<std::string>> by_prefix;
+  for (const std::string& name : names) by_prefix[PrefixOf(name)].push_back(name);
+  if (by_prefix.empty()) return std::string();
+  if (by_prefix.size() == 1) {
+    const absl::string_view prefix = by_prefix.begin()->first;
+    return std::string(prefix.data(), prefix.size());
+  }
+  std::vector<std::pair<absl::string_view, std::vector<std::string>>> groups(by_prefix.begin(),
+                                                                             by_prefix.end());
+  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+    return a.second.size() > b.second.size();
+  });
+  std::string message = absl::StrCat(path, " mixes ", groups.size(),
+                                     " kinds of tensor names, so no one prefix can be stripped");
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string kind = groups[i].first.empty()
+                                 ? "without a known prefix"
+                                 : absl::StrCat("with the prefix ", Quoted(groups[i].first));
+    absl::StrAppend(&message, "\n  ", groups[i].second.size(), " ", kind, ", such as ",
+                    TwoOf(groups[i].second));
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+// Every tensor of the shards is in the index and the other way round, in the shard the index says.
+absl::Status CheckIndex(const std::string& path, const std::map<std::string, std::string>& shard_of,
+                        const std::map<std::string, CheckpointSource::Tensor>& tensors) {
+  for (const auto& [name, shard] : shard_of) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(name),
+                                                     " is in the index but not in its shard ", shard));
+    }
+    if (fs::path(found->second.file->path()).filename() != shard) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": tensor ", Quoted(name), " lies in another shard than ", shard, ", where the index says"));
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (shard_of.count(name) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(name), " of ",
+                                                     tensor.file->path(), " is not in the index"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t DtypeBytes(Dtype dtype) { return StoredTypeBytes(ToStoredType(dtype)); }
+
+StoredType ToStoredType(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return StoredType::kF32;
+    case Dtype::kBFloat16:
+      return StoredType::kBF16;
+    case Dtype::kFloat16:
+      return StoredType::kF16;
+  }
+  return StoredType::kF32;
+}
+
+absl::StatusOr<std::shared_ptr<CheckpointSource>> CheckpointSource::Open(
+    const std::string& weights, const std::string& config_path) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(WeightFiles files, FindFiles(weights));
+  std::shared_ptr<CheckpointSource> source(new CheckpointSource);
+  source->path_ = weights;
+  std::map<std::string, Tensor> tensors;
+  std::vector<std::string> names;
+  for (const std::string& path : files.paths) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(std::shared_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
+    for (const auto& [name, entry] : file->tensors()) {
+      if (!tensors.emplace(name, Tensor{file.get(), entry}).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(weights, ": tensor ", Quoted(name), " is in two shards"));
+      }
+      names.push_back(name);
+      source->total_bytes_ += entry.bytes;
+    }
+    source->files_.push_back(std::move(file));
+  }
+  if (!files.shard_of.empty()) {
+    BLOCKSWAP_RETURN_IF_ERROR(CheckIndex(weights, files.shard_of, tensors));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(RefuseQuantised(weights, names));
+  BLOCKSWAP_ASSIGN_OR_RETURN(source->stripped_prefix_, CommonPrefix(weights, names));
+  for (auto& [name, tensor] : tensors) {
+    source->tensors_.emplace(name.substr(source->stripped_prefix_.size()), std::move(tensor));
+  }
+  const std::string& config = config_path.empty() ? files.config_path : config_path;
+  if (!config.empty()) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(source->config_json_, ReadTextFile(config, kMaxConfigBytes));
+  }
+  return source;
+}
+
+absl::Status CheckpointSource::Read(const std::string& name, Dtype dtype,
+                                    absl::Span<std::byte> destination) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", Quoted(name)));
+  }
+  const Tensor& tensor = found->second;
+  const absl::Status converted = ConvertFloats(tensor.entry.type, tensor.file->bytes(tensor.entry),
+                                               ToStoredType(dtype), destination);
+  if (!converted.ok()) {
+    return absl::Status(converted.code(), absl::StrCat(path_, ": tensor ", Quoted(name), ": ",
+                                                       converted.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockswap::worker
