@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "examples"
+sys.path.insert(0, str(EXAMPLES))  # make_digits and train_base are imported by the tests
 JOB_FILE = EXAMPLES / "digits.yaml"
 ADAPTED_MODULES = 6 * 14
 

@@ -133,7 +133,8 @@ def random_inputs(case, seed):
     return inputs
 
 
-def _add_adapters(model, adapter, scales):
+def add_adapters(model, adapter, scales):
+    """Adds adapter (a dictionary of musubi keys) to the linears of model for good; its tensors may require gradients."""
     for path, scale in scales.items():
         prefix = adapter_prefix(path)
         down, up = adapter[f"{prefix}.lora_down.weight"], adapter[f"{prefix}.lora_up.weight"]
@@ -147,7 +148,7 @@ def _add_adapters(model, adapter, scales):
 def expected_tensors(model, adapter, scales, inputs):
     """Runs model with adapter; returns the tensors that the probe must write with --grad."""
     weights = {k: v.clone().requires_grad_(True) for k, v in adapter.items() if not k.endswith(".alpha")}
-    _add_adapters(model, weights, scales)
+    add_adapters(model, weights, scales)
     hidden_states = inputs["hidden_states"].clone().requires_grad_(True)
     sample = model(
         hidden_states=hidden_states,

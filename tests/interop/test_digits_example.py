@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example data is a valid musubi dataset and the same every time; the committed base model draws digits."""
 
-import sys
 import tomllib
 
 import numpy as np
@@ -12,10 +11,8 @@ from safetensors import safe_open
 from sklearn.neighbors import KNeighborsClassifier
 
 import digits_example
-
-sys.path.insert(0, str(digits_example.EXAMPLES))
-import make_digits  # noqa: E402
-import train_base  # noqa: E402
+import make_digits
+import train_base
 
 COUNT = 20
 
