@@ -62,6 +62,7 @@ struct ModelDescription {
   int64_t text_features = 0;
   int64_t vae_scale = 8;                    // media pixels per latent cell and side
   int64_t patch = 2;                        // latent cells per token and side
+  std::string text_cache_content;           // what text caches call the features: "varlen_vl_embed"
 };
 
 // Token counts of one bucket of the dataset.

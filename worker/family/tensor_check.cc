@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/family/tensor_check.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "worker/io/json_text.h"
+
+namespace blockswap::worker {
+namespace {
+
+constexpr size_t kExamples = 2;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// One kind of difference: a count and the first examples, whatever the number of tensors.
+struct Difference {
+  int64_t count = 0;
+  std::vector<std::string> examples;
+
+  void Add(const std::string& example) {
+    ++count;
+    if (examples.size() < kExamples) examples.push_back(example);
+  }
+  std::string Text(const char* kind) const {
+    return absl::StrCat(kind, ", such as ", absl::StrJoin(examples, " and "));
+  }
+};
+
+bool CanBeRead(StoredType type) {
+  return type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
+}
+
+struct Differences {
+  Difference missing, unknown, misshapen;
+
+  void Compare(const CheckpointSource& source, const TensorSpec& expected) {
+    const auto found = source.tensors().find(expected.name);
+    if (found == source.tensors().end()) {
+      missing.Add(Quoted(expected.name));
+      return;
+    }
+    const TensorEntry& entry = found->second.entry;
+    if (entry.shape != expected.shape) {
+      misshapen.Add(absl::StrCat(Quoted(expected.name), " (", ShapeText(entry.shape), ", expected ",
+                                 ShapeText(expected.shape), ")"));
+    } else if (!CanBeRead(entry.type)) {
+      const absl::string_view type = StoredTypeName(entry.type);
+      misshapen.Add(absl::StrCat(Quoted(expected.name), " (type ", type,
+                                 ", only F32, F16 and BF16 are read)"));
+    }
+  }
+};
+
+}  // namespace
+
+absl::Status CheckTensors(const CheckpointSource& source, const ModelDescription& model,
+                          const std::vector<std::string>& strays, const std::string& what) {
+  Differences differences;
+  std::set<std::string> expected(strays.begin(), strays.end());
+  const auto compare = [&](const TensorSpec& tensor) {
+    expected.insert(tensor.name);
+    differences.Compare(source, tensor);
+  };
+  for (const TensorSpec& tensor : model.edge_tensors) compare(tensor);
+  for (const DescribedBlock& block : model.blocks) {
+    for (const TensorSpec& tensor : block.tensors) compare(tensor);
+  }
+  for (const auto& [name, tensor] : source.tensors()) {
+    if (expected.count(name) == 0) differences.unknown.Add(Quoted(name));
+  }
+  const auto& [missing, unknown, misshapen] = differences;
+  if (missing.count + unknown.count + misshapen.count == 0) return absl::OkStatus();
+  std::vector<std::string> rest;
+  if (unknown.count > 0) rest.push_back(unknown.Text("unknown"));
+  if (misshapen.count > 0) rest.push_back(misshapen.Text("misshapen"));
+  std::string message = absl::StrCat(source.path(), " is not ", what, ": ", missing.count,
+                                     " tensors missing, ", unknown.count, " unknown, ",
+                                     misshapen.count, " of another shape or type");
+  if (missing.count > 0) absl::StrAppend(&message, "\n  ", missing.Text("missing"));
+  if (!rest.empty()) absl::StrAppend(&message, "\n  ", absl::StrJoin(rest, "; "));
+  return absl::InvalidArgumentError(message);
+}
+
+}  // namespace blockswap::worker
