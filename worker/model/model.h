@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -26,10 +27,13 @@ class WeightRef {
   WeightRef() = default;
   WeightRef(const offload::BlockLease* lease, int index, std::vector<int64_t> shape, at::ScalarType type, at::Device device)
       : lease_(lease), index_(index), shape_(std::move(shape)), type_(type), device_(device) {}
+  // A weight outside the blocks, owned by the model. REQUIRES: `resident` outlives the reference.
+  explicit WeightRef(const at::Tensor* resident) : resident_(resident) {}
   // A view of the leased memory. Throws c10::Error (caught at the torch boundary) when the lease has ended or its slot was reused.
   at::Tensor Get() const;
 
  private:
+  const at::Tensor* resident_ = nullptr;
   const offload::BlockLease* lease_ = nullptr;
   int index_ = 0;
   std::vector<int64_t> shape_;

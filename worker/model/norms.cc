@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/norms.h"
+
+#include <ATen/ATen.h>
+
+namespace blockswap::worker {
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true).add_(eps));
+  return (wide * rstd * weight.to(at::kFloat)).to(x.scalar_type());
+}
+
+}  // namespace blockswap::worker
