@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/text/utf8.h"
 
 namespace blockswap::proto {
 namespace {
@@ -43,10 +44,7 @@ std::string Shown(const YamlNode& node) {
     case YamlNode::Kind::kScalar:
       break;
   }
-  size_t shown = std::min(node.text.size(), kShownTextBytes);
-  while (shown > 0 && shown < node.text.size() && (node.text[shown] & 0xC0) == 0x80) --shown;
-  return absl::StrCat("\"", node.text.substr(0, shown), shown < node.text.size() ? "..." : "",
-                      "\"");
+  return absl::StrCat("\"", Shorten(node.text, kShownTextBytes), "\"");
 }
 
 // Paths of every field called `key` below `descriptor`.

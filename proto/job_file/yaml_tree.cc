@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text/utf8.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/yaml.h"
 
@@ -142,24 +143,6 @@ class TreeBuilder final : public YAML::EventHandler {
   std::vector<Level> levels_;
 };
 
-// Length of the UTF-8 sequence at `i`, or 0 when it is malformed, overlong or a surrogate.
-size_t SequenceLength(const std::string& text, size_t i) {
-  const auto byte = [&text](size_t k) { return static_cast<unsigned char>(text[k]); };
-  const unsigned char lead = byte(i);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || i + length > text.size()) return 0;
-  for (size_t k = 1; k < length; ++k) {
-    if ((byte(i + k) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(i + 1);
-  if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-      (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
-
 absl::Status CheckText(const std::string& text) {
   if (text.size() > kMaxYamlBytes) {
     return absl::InvalidArgumentError(
@@ -174,7 +157,7 @@ absl::Status CheckText(const std::string& text) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", line, ": not text: byte ", static_cast<int>(c), " at offset ", i));
     }
-    const size_t length = SequenceLength(text, i);
+    const size_t length = Utf8Length(text, i);
     if (length == 0) {
       return absl::InvalidArgumentError(absl::StrCat("line ", line, ": not UTF-8 at offset ", i));
     }

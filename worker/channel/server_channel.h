@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Reporter of a worker that a server started: one gRPC stream over the attempt's Unix socket that survives server restarts.
+// The Reporter of a worker that a server started: one gRPC stream over the attempt's Unix socket
+// that survives server restarts.
 #ifndef BLOCKSWAP_WORKER_CHANNEL_SERVER_CHANNEL_H_
 #define BLOCKSWAP_WORKER_CHANNEL_SERVER_CHANNEL_H_
 
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/channel/reporter.h"
 
 namespace blockswap::worker {
@@ -16,10 +18,15 @@ struct ServerChannelOptions {
   std::string token;        // proves that we are the attempt the server spawned
   std::string job_uid;
   int attempt = 0;
+  absl::Duration connect_timeout = absl::Seconds(10);  // for the first welcome
+  absl::Duration exit_timeout = absl::Seconds(5);      // for the acknowledgement of Exiting
 };
 
-// Owns: a sender and a heartbeat thread, joined by the destructor. Messages are kept until acknowledged and repeated after a
-// reconnect (bounded: step batches are merged when the server is away).
+// Owns: one thread that connects, sends, and beats every two seconds whatever training does; joined
+// by the destructor. Messages are kept until acknowledged and repeated after a reconnect (bounded:
+// see outbox.h). When the server refuses this attempt for good (a restarted server that gave the
+// job away), stop_requested() becomes kNow. Errors: the server's refusal; Unavailable when it does
+// not answer in time; InvalidArgument for options that cannot work.
 absl::StatusOr<std::unique_ptr<Reporter>> ConnectToServer(const ServerChannelOptions& options);
 
 }  // namespace blockswap::worker
