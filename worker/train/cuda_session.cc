@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/train/cuda_session.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "offload/base/byte_size.h"
+#include "offload/base/status_macros.h"
+#include "offload/device/cuda_device.h"
+#include "offload/host/pinned_arena.h"
+#include "worker/kernels/torch_boundary.h"
+
+namespace blockswap::worker {
+namespace {
+
+constexpr int64_t kTrialBytes = int64_t{64} << 20;  // long enough to reach the link's plateau
+constexpr int kTrialRepeats = 3;
+
+// LibTorch caps its own allocator by a fraction of the card. It reads the variable when its backend
+// is loaded.
+void CapFrameworkMemory(int64_t budget_bytes, int64_t total_bytes) {
+  const double fraction =
+      std::min(1.0, static_cast<double>(budget_bytes) / static_cast<double>(total_bytes));
+  setenv("PYTORCH_ALLOC_CONF",
+         absl::StrFormat("per_process_memory_fraction:%.6f", fraction).c_str(), /*overwrite=*/1);
+}
+
+absl::Status LoadBackend() {
+  const std::string path = std::string(BLOCKSWAP_TORCH_LIB_DIR) + "/libtorch_cuda.so";
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot load LibTorch's CUDA backend: ", dlerror()));
+  }
+  if (!at::hasCUDA())
+    return absl::UnavailableError(
+        "LibTorch's CUDA backend is loaded but finds no usable driver or device");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> BestCopySeconds(offload::DeviceRuntime* runtime, offload::DeviceSpan device,
+                                       std::byte* host, bool to_device) {
+  double best = 0;
+  for (int i = 0; i < kTrialRepeats; ++i) {
+    const absl::Time begin = absl::Now();
+    if (to_device) {
+      BLOCKSWAP_RETURN_IF_ERROR(runtime->CopyToDevice(device, host));
+      BLOCKSWAP_RETURN_IF_ERROR(runtime->SynchronizeStream(offload::Stream::kHostToDevice));
+    } else {
+      BLOCKSWAP_RETURN_IF_ERROR(runtime->CopyToHost(host, device));
+      BLOCKSWAP_RETURN_IF_ERROR(runtime->SynchronizeStream(offload::Stream::kDeviceToHost));
+    }
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    if (i == 0 || seconds < best) best = seconds;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool CudaIsPresent() { return access("/dev/nvidiactl", R_OK | W_OK) == 0; }
+
+absl::StatusOr<CudaSession> OpenCudaSession(int ordinal, std::optional<int64_t> budget_bytes) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(std::unique_ptr<offload::CudaDevice> runtime,
+                             offload::CudaDevice::Create(ordinal));
+  if (budget_bytes.has_value()) {
+    runtime->ledger().SetBudget(*budget_bytes);
+    CapFrameworkMemory(*budget_bytes, runtime->facts().total_bytes);
+  }
+  CudaSession session;
+  session.device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(ordinal));
+  BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
+    BLOCKSWAP_RETURN_IF_ERROR(LoadBackend());
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    guard.setDevice(session.device);
+    // Never the default stream: it synchronises with everything.
+    const c10::Stream stream = guard.getStreamFromGlobalPool(session.device);
+    guard.exchangeStream(stream);
+    runtime->SetComputeStream(guard.getStreamNativeHandle(stream));
+    return absl::OkStatus();
+  }));
+  session.runtime = std::move(runtime);
+  return session;
+}
+
+absl::StatusOr<offload::LinkProfile> MeasureCudaLink(offload::DeviceRuntime* runtime) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const offload::DeviceSpan device,
+                             runtime->AllocateArena(kTrialBytes, offload::MemoryTag::kOther));
+  const auto measure = [&]() -> absl::StatusOr<offload::LinkProfile> {
+    BLOCKSWAP_ASSIGN_OR_RETURN(
+        const offload::PinnedArena pinned,
+        offload::PinnedArena::Create(runtime, kTrialBytes, offload::PinnedArena::Lock::kYes));
+    offload::LinkProfile link;
+    BLOCKSWAP_ASSIGN_OR_RETURN(const double down,
+                               BestCopySeconds(runtime, device, pinned.data(), /*to_device=*/true));
+    BLOCKSWAP_ASSIGN_OR_RETURN(
+        const double up, BestCopySeconds(runtime, device, pinned.data(), /*to_device=*/false));
+    link.h2d_bytes_per_second = static_cast<double>(kTrialBytes) / down;
+    link.d2h_bytes_per_second = static_cast<double>(kTrialBytes) / up;
+    link.pageable_bytes_per_second =
+        link.h2d_bytes_per_second / 2;  // staged through pinned buffers: one more host copy
+    return link;
+  };
+  absl::StatusOr<offload::LinkProfile> link = measure();
+  runtime->FreeArena(device, offload::MemoryTag::kOther);
+  return link;
+}
+
+int64_t CudaFrameworkBytesPeak(at::Device device) {
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+}  // namespace blockswap::worker

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job in memory: its weights where the plan wants them, the adapter, the optimizer, ready to
+// step.
+#ifndef BLOCKSWAP_WORKER_TRAIN_LOADED_JOB_H_
+#define BLOCKSWAP_WORKER_TRAIN_LOADED_JOB_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "offload/plan/swap_plan.h"
+#include "offload/swap/block_swapper.h"
+#include "worker/adapter/adapter.h"
+#include "worker/config/job_inspection.h"
+#include "worker/model/model.h"
+#include "worker/optimizer/adamw.h"
+#include "worker/train/block_walk.h"
+#include "worker/train/device_session.h"
+
+namespace blockswap::worker {
+
+// Owns everything but the device and the inspection, which outlive it. Thread safety: the trainer's
+// thread.
+class LoadedJob {
+ public:
+  // Reads each block straight from the file to its final home. The adapter is initialised from the
+  // seed, then from network.weights where given. ResourceExhausted carries the way out (device or
+  // host memory).
+  static absl::StatusOr<std::unique_ptr<LoadedJob>> Load(const JobInspection* job,
+                                                         offload::SwapPlan plan,
+                                                         DeviceSession* session);
+
+  offload::BlockSwapper& swapper() { return *swapper_; }
+  Adapter& adapter() { return *adapter_; }
+  AdamW& optimizer() { return *optimizer_; }
+  WalkContext walk_context() const;
+  // The same walk with the adapter left out: what the base model says.
+  WalkContext base_walk_context() const;
+
+ private:
+  LoadedJob(const JobInspection* job, at::Device device) : job_(job), device_(device) {}
+  absl::Status ReadWeights(offload::SwapPlan plan, DeviceSession* session);
+  absl::Status MakeAdapter();
+
+  const JobInspection* job_;
+  const at::Device device_;
+  std::unique_ptr<offload::BlockSwapper> swapper_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Adapter> adapter_, no_adapter_;
+  std::unique_ptr<AdamW> optimizer_;
+};
+
+}  // namespace blockswap::worker
+
+#endif  // BLOCKSWAP_WORKER_TRAIN_LOADED_JOB_H_

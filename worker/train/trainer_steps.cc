@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer's loop: what happens in a step, after it, and at the end.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "offload/base/status_macros.h"
+#include "worker/sampler/flow_sampler.h"
+#include "worker/train/failure.h"
+#include "worker/train/trainer.h"
+
+namespace blockswap::worker {
+namespace {
+
+constexpr int64_t kStepsBetweenMemoryReports = 50;
+constexpr int64_t kLeftOutThatEnd = 3;
+constexpr int64_t kZeroGradientsThatEnd = 2;
+constexpr size_t kMaxItemsNamed = 5;
+
+std::string NameItems(const std::vector<std::string>& items) {
+  std::string names = absl::StrJoin(
+      items.begin(),
+      items.begin() + static_cast<std::ptrdiff_t>(std::min(items.size(), kMaxItemsNamed)), ", ");
+  if (items.size() > kMaxItemsNamed)
+    absl::StrAppend(&names, " and ", items.size() - kMaxItemsNamed, " more");
+  return names;
+}
+
+// The adapter's own file of a step is due where the job asks for it.
+bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+absl::Status Trainer::TrainSteps() {
+  if (!prompts_.empty() && !gallery_->HasRound(0)) BLOCKSWAP_RETURN_IF_ERROR(Sample(0));
+  reporter_->Phase("training");
+  for (int64_t step = counters_.step + 1; step <= job_.total_steps; ++step) {
+    BLOCKSWAP_RETURN_IF_ERROR(StopStatus());
+    BLOCKSWAP_RETURN_IF_ERROR(RunStep(step));
+    BLOCKSWAP_RETURN_IF_ERROR(AfterStep(step));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RunStep(int64_t step) {
+  const absl::Time begin = absl::Now();
+  const offload::SwapStats before = loaded_->swapper().stats();
+  BLOCKSWAP_ASSIGN_OR_RETURN(StepOutcome outcome,
+                             runner_->ComputeGradients(step, [this] { return StopStatus(); }));
+  BLOCKSWAP_RETURN_IF_ERROR(JudgeStep(step, outcome));
+  TrainingCounters next = counters_;
+  next.step = step;
+  next.epoch = outcome.position.epoch;
+  if (outcome.fault == NumericFault::kNone) {
+    state_is_whole_ = false;
+    BLOCKSWAP_RETURN_IF_ERROR(runner_->Update(&outcome));
+    state_is_whole_ = true;
+    next.updates = loaded_->optimizer().updates();
+    next.left_out_in_a_row = 0;
+    next.zero_gradients_in_a_row =
+        outcome.gradient_norm == 0 ? next.zero_gradients_in_a_row + 1 : 0;
+  } else {
+    ++next.steps_left_out;
+    ++next.left_out_in_a_row;
+  }
+  counters_ = next;
+  ReportStep(step, outcome, before, absl::Now() - begin);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::JudgeStep(int64_t step, const StepOutcome& outcome) {
+  if (outcome.fault != NumericFault::kNone) return LeaveStepOut(step, outcome);
+  if (outcome.gradient_norm == 0 &&
+      counters_.zero_gradients_in_a_row + 1 >= kZeroGradientsThatEnd) {
+    return WithFailure(absl::InternalError(absl::StrCat(
+                           "gradient norm is exactly 0 for ", kZeroGradientsThatEnd,
+                           " steps, the last is step ", step, ": the adapter does not learn")),
+                       ExitCode::kNumerics, "GRADIENT_IS_ZERO");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::LeaveStepOut(int64_t step, const StepOutcome& outcome) {
+  const bool of_loss = outcome.fault == NumericFault::kLoss;
+  const std::string message =
+      absl::StrCat(of_loss ? "loss" : "gradient", " of step ", step,
+                   " is not finite, items: ", NameItems(outcome.faulty_items));
+  const char* reason = of_loss ? "NONFINITE_LOSS" : "NONFINITE_GRADIENT";
+  const bool too_many = counters_.left_out_in_a_row + 1 >= kLeftOutThatEnd;
+  if (job_.config.training.on_nonfinite == NonfinitePolicy::kStop || too_many) {
+    return WithFailure(
+        absl::InternalError(absl::StrCat(message, too_many ? " (third step in a row)" : "",
+                                         "; check these items and lower training.learning_rate")),
+        ExitCode::kNumerics, reason);
+  }
+  Warn(reason, absl::StrCat(message, "; the step is left out"));
+  return absl::OkStatus();
+}
+
+void Trainer::ReportStep(int64_t step, const StepOutcome& outcome, const offload::SwapStats& before,
+                         absl::Duration elapsed) {
+  StepMetrics metrics;
+  StepReport& report = metrics.report;
+  report.step = step;
+  report.epoch = outcome.position.epoch;
+  report.loss = outcome.loss;
+  report.learning_rate = outcome.learning_rate;
+  report.grad_norm = outcome.gradient_norm;
+  report.seconds = absl::ToDoubleSeconds(elapsed);
+  report.samples = outcome.samples;
+  report.phase_seconds = outcome.phase_seconds;
+  double other = report.seconds;
+  for (const auto& [phase, seconds] : outcome.phase_seconds) other -= seconds;
+  report.phase_seconds["other"] = std::max(0.0, other);
+  report.swap = loaded_->swapper().stats();
+  report.device_bytes_peak =
+      session_->runtime()->ledger().Snapshot().total_peak_bytes + session_->framework_bytes_peak();
+  metrics.before = before;
+  metrics.skipped = outcome.fault != NumericFault::kNone;
+  const absl::Status written = metrics_->Append(MetricsLine(metrics));
+  // Once per outage: the lines wait in memory and the next save reports the disk anyway.
+  if (!written.ok() && ++metrics_failures_ == 1) Warn("DISK_FULL", std::string(written.message()));
+  if (written.ok()) metrics_failures_ = 0;
+  log_->Info(absl::StrFormat(
+      "step %d of %d, epoch %d, loss %.6f, learning rate %.3e, gradient norm %.4f, %.3f s", step,
+      job_.total_steps, report.epoch, report.loss, report.learning_rate, report.grad_norm,
+      report.seconds));
+  reporter_->Step(report);
+}
+
+absl::Status Trainer::AfterStep(int64_t step) {
+  const bool save_due = IsDue(step, job_.config.output.save_every_steps);
+  if (save_due) BLOCKSWAP_RETURN_IF_ERROR(saver_->SaveAdapterOfStep(counters_, started_));
+  if (save_due || reporter_->TakeCheckpointRequest()) {
+    BLOCKSWAP_RETURN_IF_ERROR(saver_->SaveCheckpoint(Properties(), /*required=*/false));
+    reporter_->Phase("training");
+  }
+  const bool sample_due =
+      IsDue(step, job_.config.sampling.every_steps) || reporter_->TakeSampleRequest();
+  if (sample_due && !prompts_.empty()) {
+    BLOCKSWAP_RETURN_IF_ERROR(Sample(step));
+    reporter_->Phase("training");
+  }
+  if (step % kStepsBetweenMemoryReports == 0) ReportMemory();
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Sample(int64_t round) {
+  reporter_->Phase("sampling");
+  const WalkContext context = round == 0 ? loaded_->base_walk_context() : loaded_->walk_context();
+  std::vector<at::Tensor> latents_CHW;
+  for (const SamplePrompt& prompt : prompts_) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(
+        at::Tensor latent_CHW,
+        SampleLatent(context, prompt, job_.config.training, [this] { return StopStatus(); }));
+    latents_CHW.push_back(std::move(latent_CHW));
+  }
+  const absl::StatusOr<std::string> file = gallery_->AddRound(round, latents_CHW);
+  if (!file.ok()) {
+    Warn("SAMPLE_NOT_SAVED", std::string(file.status().message()));
+    return absl::OkStatus();
+  }
+  if (round == 0 && !gallery_->can_draw()) {
+    Warn("NO_DECODER",
+         absl::StrCat(
+             "latents of ", job_.model.latent_channels,
+             " channels need a VAE, which is not available yet; the samples are saved as latents"));
+  }
+  reporter_->SampleReady(round, *file);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Finish() {
+  if (counters_.step != job_.total_steps) {
+    return absl::InternalError(
+        absl::StrCat("planned ", job_.total_steps, " steps, did ", counters_.step));
+  }
+  reporter_->Phase("finishing");
+  if (saver_->last_checkpoint_step() != counters_.step) {
+    BLOCKSWAP_RETURN_IF_ERROR(saver_->SaveCheckpoint(Properties(), /*required=*/true));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(saver_->SaveFinalAdapter(counters_, started_));
+  if (prompts_.empty()) return absl::OkStatus();
+  if (!gallery_->HasRound(counters_.step)) BLOCKSWAP_RETURN_IF_ERROR(Sample(counters_.step));
+  if (!gallery_->can_draw()) return absl::OkStatus();
+  const absl::StatusOr<std::string> sheet = gallery_->WriteSheet(counters_.step);
+  if (sheet.ok()) {
+    reporter_->SampleReady(counters_.step, *sheet);
+  } else {
+    Warn("SAMPLE_NOT_SAVED", std::string(sheet.status().message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::StopStatus() {
+  StopRequest request = reporter_->stop_requested();
+  if (options_.stop_requested) request = std::max(request, options_.stop_requested());
+  switch (request) {
+    case StopRequest::kNone:
+      return absl::OkStatus();
+    case StopRequest::kCancel:
+      return WithFailure(
+          absl::CancelledError(absl::StrCat("cancelled after step ", counters_.step)),
+          ExitCode::kCancelled, "CANCELLED");
+    case StopRequest::kSuspend:
+      return WithFailure(
+          absl::CancelledError(absl::StrCat("suspended after step ", counters_.step)),
+          ExitCode::kSuspended, "SUSPENDED");
+    case StopRequest::kNow:
+      return WithFailure(
+          absl::CancelledError(absl::StrCat("stopped at once after step ", counters_.step)),
+          ExitCode::kCancelled, "STOPPED_NOW");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockswap::worker
