@@ -52,7 +52,8 @@ struct CopyCounters {
   absl::Duration busy;
 };
 
-// Thread safety: all methods from one thread (the trainer's), but copies() and ledger() from any.
+// Thread safety: all methods from one thread (the trainer's), but copies() and ledger() from any, and Wait, the copies, Record
+// and Synchronize on the copy streams also from one staging thread.
 // Errors: the first asynchronous failure is sticky and is returned by every later call.
 class DeviceRuntime {
  public:

@@ -16,7 +16,7 @@ struct HostDeviceOptions {
   int64_t budget_bytes = 0;         // of "device" memory; 0: no limit
   double h2d_bytes_per_second = 0;  // 0: as fast as memcpy
   double d2h_bytes_per_second = 0;
-  absl::Duration latency;  // of every copy
+  absl::Duration latency = absl::ZeroDuration();  // of every copy
   // Makes the swapper stage pageable masters as it must on CUDA; nothing here needs it.
   bool copies_need_pinned_memory = false;
 };

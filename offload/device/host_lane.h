@@ -58,7 +58,7 @@ class HostEventTable {
 // Speed of a lane. Zero rate: as fast as memcpy.
 struct LaneSpeed {
   double bytes_per_second = 0;
-  absl::Duration latency;  // of each copy
+  absl::Duration latency = absl::ZeroDuration();  // of each copy
 };
 
 // Owns: its thread. Thread safety: safe.

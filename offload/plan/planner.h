@@ -16,7 +16,7 @@ struct LinkProfile {
   double h2d_bytes_per_second = 0;  // pinned; 0: unknown, times are then not predicted
   double d2h_bytes_per_second = 0;
   double pageable_bytes_per_second = 0;
-  absl::Duration latency;
+  absl::Duration latency = absl::ZeroDuration();
 };
 
 struct MemoryConstraints {
