@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "offload/base/mutex.h"
 #include "worker/config/train_config.h"
 #include "worker/family/family.h"
 
@@ -23,6 +26,7 @@ struct DatasetItem {
   int64_t channels = 0, frames = 1, height = 0, width = 0;  // of the latent
   int64_t text_tokens = 0;
   int bucket = 0;            // index into Dataset::buckets
+  std::vector<std::vector<int64_t>> control_shapes;  // of control latents: batches never mix them
 };
 
 struct Bucket {
@@ -38,6 +42,8 @@ struct Batch {
   std::vector<int64_t> items;
 };
 
+// declared: items the sources name (without sources: latent caches in the folder). found: latent caches of the family in the
+// folders. used: items that train. skipped: declared ones that do not.
 struct DatasetCounts {
   int64_t declared = 0, found = 0, used = 0, skipped = 0;
 };
@@ -46,10 +52,13 @@ struct DatasetCounts {
 class Dataset {
  public:
   // Reads the TOML (errors name line, table, key, what was expected and the nearest valid key), then indexes caches by header only.
-  // Violations are appended with field "dataset.config" (and a path inside it); other faults are returned as a status.
+  // Violations are appended with field "dataset.config" (and a path inside it); other faults are returned as a status. Directories in
+  // the TOML are relative to it; with a `root` that is not empty they must lie below it. With violations the result is an
+  // InvalidArgument status.
   static absl::StatusOr<std::shared_ptr<Dataset>> Open(const std::string& toml_path, const Family& family,
                                                        const ModelDescription& model, MissingPolicy on_missing,
-                                                       std::vector<FieldViolation>* violations);
+                                                       std::vector<FieldViolation>* violations,
+                                                       const std::string& root = "");
 
   const std::vector<DatasetItem>& items() const { return items_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -72,6 +81,13 @@ class Dataset {
   DatasetCounts counts_;
   std::vector<std::string> warnings_;
   std::string datasets_json_;
+  // The order of the last epoch asked for: BatchAt would else shuffle a whole epoch for every batch.
+  struct EpochCache {
+    int64_t seed = 0, epoch = -1;
+    std::vector<Batch> order;
+  };
+  mutable base::Mutex mutex_;
+  mutable EpochCache cache_ ABSL_GUARDED_BY(mutex_);
 };
 
 // musubi's bucket list for a resolution (facts/musubi.md 3.2): step 16, both orientations, sorted. InvalidArgument where the rule
