@@ -41,8 +41,6 @@ absl::Status LoadedJob::MakeAdapter() {
     const MemoryScope scope(offload::MemoryTag::kAdapter);
     adapter_ = std::make_unique<Adapter>(
         Adapter::Create(job_->model, job_->adapter, device_, /*with_gradients=*/true));
-    no_adapter_ = std::make_unique<Adapter>(
-        Adapter::Create(job_->model, AdapterLayout{}, device_, /*with_gradients=*/false));
     adapter_->Initialise(job_->config.training.seed);
     const std::string& start = job_->config.network.weights_path;
     if (!start.empty()) BLOCKSWAP_RETURN_IF_ERROR(adapter_->Load(start));
@@ -57,7 +55,7 @@ WalkContext LoadedJob::walk_context() const {
 }
 
 WalkContext LoadedJob::base_walk_context() const {
-  return {model_.get(), &job_->model, swapper_.get(), no_adapter_.get(), device_};
+  return {model_.get(), &job_->model, swapper_.get(), /*adapter=*/nullptr, device_};
 }
 
 }  // namespace blockswap::worker

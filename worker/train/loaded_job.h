@@ -45,7 +45,7 @@ class LoadedJob {
   const at::Device device_;
   std::unique_ptr<offload::BlockSwapper> swapper_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Adapter> adapter_, no_adapter_;
+  std::unique_ptr<Adapter> adapter_;
   std::unique_ptr<AdamW> optimizer_;
 };
 
