@@ -109,8 +109,10 @@ absl::Status Step(LoadedJob* loaded, const ModelInputs& inputs, const at::Tensor
 absl::StatusOr<std::vector<double>> TimeSteps(const BenchFlags& flags) {
   UseThreads(ChooseThreads(flags.threads));
   BLOCKSWAP_ASSIGN_OR_RETURN(const JobInspection job, Describe(flags));
+  DeviceOptions host;
+  host.device = "host";
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceSession> session,
-                             DeviceSession::Open({.device = "host"}));
+                             DeviceSession::Open(host));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Machine machine, session->Measure());
   BLOCKSWAP_ASSIGN_OR_RETURN(offload::SwapPlan plan, offload::Plan(MakePlanRequest(job, machine)));
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedJob> loaded,
