@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/nvml.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace blockswap::server {
+namespace {
+
+// The part of the library's stable C interface that is used here; its header is not packaged everywhere.
+using NvmlDevice = void*;
+struct NvmlMemory {
+  unsigned long long total, free, used;  // NOLINT(google-runtime-int): the library's own type
+};
+constexpr int kSuccess = 0;
+constexpr unsigned int kUuidLength = 96;
+constexpr unsigned int kNameLength = 96;
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(::dlsym(library, name));
+  return *function != nullptr;
+}
+
+}  // namespace
+
+struct Nvml::Functions {
+  void* library = nullptr;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*count)(unsigned int*) = nullptr;
+  int (*by_index)(unsigned int, NvmlDevice*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned int) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned int) = nullptr;
+  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+};
+
+Nvml::Nvml(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
+
+Nvml::~Nvml() {
+  functions_->shutdown();
+  ::dlclose(functions_->library);
+}
+
+absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Load(const std::string& library) {
+  auto functions = std::make_unique<Functions>();
+  functions->library = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (functions->library == nullptr) return absl::NotFoundError(absl::StrCat("no ", library));
+  const bool complete = Find(functions->library, "nvmlInit_v2", &functions->init) &&
+                        Find(functions->library, "nvmlShutdown", &functions->shutdown) &&
+                        Find(functions->library, "nvmlDeviceGetCount_v2", &functions->count) &&
+                        Find(functions->library, "nvmlDeviceGetHandleByIndex_v2", &functions->by_index) &&
+                        Find(functions->library, "nvmlDeviceGetUUID", &functions->uuid) &&
+                        Find(functions->library, "nvmlDeviceGetName", &functions->name) &&
+                        Find(functions->library, "nvmlDeviceGetMemoryInfo", &functions->memory);
+  const int result = complete ? functions->init() : -1;
+  if (result != kSuccess) {
+    ::dlclose(functions->library);
+    return absl::NotFoundError(absl::StrCat(library, " cannot be used (code ", result, ")"));
+  }
+  return std::unique_ptr<Nvml>(new Nvml(std::move(functions)));
+}
+
+absl::StatusOr<std::vector<GpuFacts>> Nvml::Gpus() {
+  unsigned int count = 0;
+  if (functions_->count(&count) != kSuccess) return absl::UnavailableError("the driver does not answer");
+  std::vector<GpuFacts> gpus;
+  for (unsigned int index = 0; index < count; ++index) {
+    NvmlDevice device = nullptr;
+    std::array<char, kUuidLength> uuid{};
+    std::array<char, kNameLength> name{};
+    NvmlMemory memory{};
+    // A GPU that fell off the bus answers none of these: the others stay usable.
+    if (functions_->by_index(index, &device) != kSuccess ||
+        functions_->uuid(device, uuid.data(), kUuidLength) != kSuccess ||
+        functions_->name(device, name.data(), kNameLength) != kSuccess ||
+        functions_->memory(device, &memory) != kSuccess) {
+      continue;
+    }
+    gpus.push_back({static_cast<int>(index), uuid.data(), name.data(), static_cast<int64_t>(memory.total),
+                    static_cast<int64_t>(memory.free)});
+  }
+  return gpus;
+}
+
+}  // namespace blockswap::server

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker tells the server and what the server asks of it, as plain values.
+#ifndef BLOCKSWAP_SERVER_SUPERVISOR_WORKER_UPDATE_H_
+#define BLOCKSWAP_SERVER_SUPERVISOR_WORKER_UPDATE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/jobs/job.h"
+
+namespace blockswap::server {
+
+// Since the attempt began; only grow.
+struct SwapCounters {
+  int64_t h2d_bytes = 0, d2h_bytes = 0, h2d_transfers = 0, d2h_transfers = 0;
+  double h2d_busy_seconds = 0, d2h_busy_seconds = 0;
+  double forward_stall_seconds = 0, backward_stall_seconds = 0;
+  int64_t hits = 0, late = 0, misses = 0;
+  int blocks_on_device = 0, blocks_on_host = 0, blocks_in_flight = 0;
+};
+
+struct WorkerStep {
+  int64_t step = 0, epoch = 0;
+  double loss = 0, learning_rate = 0, grad_norm = 0, seconds = 0;
+  int64_t samples = 0;
+  std::map<std::string, double> phase_seconds;
+  SwapCounters swap;
+  int64_t device_bytes_peak = 0;
+};
+
+struct AttachedUpdate {
+  std::string build;
+  int64_t pid = 0;
+};
+struct DetachedUpdate {
+  std::string fault;  // empty: the stream broke and may come back
+};
+struct HeartbeatUpdate {};
+struct ReadyUpdate {
+  std::string plan_json, plan_text, device, resumed_from;
+  int64_t start_step = 0, total_steps = 0;
+  std::vector<std::string> skipped_checkpoints;
+};
+struct StepsUpdate {
+  std::vector<WorkerStep> steps;
+};
+struct CheckpointUpdate {
+  CheckpointRecord checkpoint;
+  double seconds = 0;
+};
+struct SampleUpdate {
+  int64_t step = 0;
+  std::string file;
+};
+struct MemoryUpdate {
+  std::map<std::string, int64_t> planned_bytes, allocated_bytes, peak_bytes;
+  int64_t device_budget_bytes = 0, host_rss_bytes = 0, host_pinned_bytes = 0, host_master_bytes = 0;
+  bool pinning_fell_back = false;
+};
+struct WarningUpdate {
+  std::string reason, message;
+};
+struct PhaseUpdate {
+  std::string phase;
+};
+struct ExitingUpdate {
+  int exit_code = 0;
+  Failure failure;
+  std::string adapter_file;
+  int64_t step = 0;
+};
+
+using WorkerUpdate =
+    std::variant<AttachedUpdate, DetachedUpdate, HeartbeatUpdate, ReadyUpdate, StepsUpdate,
+                 CheckpointUpdate, SampleUpdate, MemoryUpdate, WarningUpdate, PhaseUpdate, ExitingUpdate>;
+
+enum class CommandKind { kCheckpoint, kSample, kStop };
+struct WorkerCommand {
+  CommandKind kind = CommandKind::kCheckpoint;
+  StopMode stop_mode = StopMode::kNone;  // of kStop
+  double grace_seconds = 0;
+};
+
+struct AttemptKey {
+  std::string job_id;
+  int attempt = 0;
+  auto operator<=>(const AttemptKey&) const = default;
+};
+
+// How the process ended, from the kernel.
+struct ProcessExit {
+  int exit_code = 0;
+  int signal = 0;  // not 0: killed by it, exit_code means nothing
+};
+
+}  // namespace blockswap::server
+
+#endif  // BLOCKSWAP_SERVER_SUPERVISOR_WORKER_UPDATE_H_
