@@ -84,6 +84,7 @@ struct Progress {
 struct PlanNeeds {
   int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;
   int blocks_to_swap = 0, max_blocks_to_swap = 0;
+  std::string architecture;  // canonical family name, found from the weights
 };
 
 struct JobRecord {

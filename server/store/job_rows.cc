@@ -103,7 +103,8 @@ std::string NeedsToText(const PlanNeeds& needs) {
                {"host_bytes", needs.host_bytes},
                {"disk_bytes", needs.disk_bytes},
                {"blocks_to_swap", needs.blocks_to_swap},
-               {"max_blocks_to_swap", needs.max_blocks_to_swap}});
+               {"max_blocks_to_swap", needs.max_blocks_to_swap},
+               {"architecture", needs.architecture}});
 }
 
 PlanNeeds NeedsFromText(const std::string& text) {
@@ -114,6 +115,7 @@ PlanNeeds NeedsFromText(const std::string& text) {
   needs.disk_bytes = json.value("disk_bytes", int64_t{0});
   needs.blocks_to_swap = json.value("blocks_to_swap", 0);
   needs.max_blocks_to_swap = json.value("max_blocks_to_swap", 0);
+  needs.architecture = json.value("architecture", "");
   return needs;
 }
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts jobs on devices, follows their workers, and decides what becomes of them when a worker ends.
+#ifndef BLOCKSWAP_SERVER_SCHEDULER_SCHEDULER_H_
+#define BLOCKSWAP_SERVER_SCHEDULER_SCHEDULER_H_
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "offload/base/mutex.h"
+#include "server/device/device_table.h"
+#include "server/events/event_hub.h"
+#include "server/metrics/server_metrics.h"
+#include "server/scheduler/admission.h"
+#include "server/scheduler/attempt.h"
+#include "server/scheduler/retry_policy.h"
+#include "server/store/job_store.h"
+#include "server/supervisor/worker_launcher.h"
+
+namespace blockswap::server {
+
+struct SchedulerOptions {
+  RetryOptions retry;
+  ClockOptions clocks;
+  KillLadderOptions ladder;
+  std::chrono::milliseconds tick{1000};
+  std::chrono::milliseconds orphan_patience{10000};
+  std::chrono::seconds info_series_linger{45};  // three scrapes
+  std::string state_directory, outputs_root;    // whose disks are watched
+};
+
+// Owns: one thread, "scheduler", on which everything about running attempts happens; the running attempts.
+// Thread safety: public methods from any thread. Errors: of the store.
+// Invariant: a job with a worker is in a state with a worker, and the other way round, except while the server starts.
+class Scheduler final : public AttemptObserver {
+ public:
+  Scheduler(JobStore& store, EventHub& hub, DeviceTable& devices, WorkerLauncher& launcher,
+            ServerMetrics& metrics, SchedulerOptions options);
+  ~Scheduler() override;
+
+  // Ends workers that an earlier server left behind, puts their jobs back in line and starts the thread.
+  absl::Status Start();
+  // Suspends all workers, waits up to `grace` for their checkpoints, kills the rest, joins the thread. Their jobs go on at the next
+  // start. REQUIRES: no more requests come.
+  void Shutdown(std::chrono::milliseconds grace);
+  // Makes a running Shutdown impatient.
+  void HurryShutdown();
+
+  // A job was created or changed: look again.
+  void Wake();
+  absl::StatusOr<JobRecord> CancelJob(const std::string& id, StopMode mode, const std::string& reason);
+  absl::StatusOr<JobRecord> SuspendJob(const std::string& id);
+  absl::StatusOr<JobRecord> ResumeJob(const std::string& id);
+  absl::Status AskWorker(const std::string& id, CommandKind command);  // checkpoint or sample
+
+  // The thread has gone round within the last few seconds.
+  bool IsAlive() const;
+
+  void OnUpdate(const AttemptKey& key, int64_t sequence, WorkerUpdate update) override;
+  void OnExit(const AttemptKey& key, const ProcessExit& exit) override;
+
+ private:
+  struct UpdateMessage {
+    AttemptKey key;
+    int64_t sequence = 0;
+    WorkerUpdate update;
+  };
+  struct ExitMessage {
+    AttemptKey key;
+    ProcessExit exit;
+  };
+  struct CommandMessage {
+    std::string job_id;
+    WorkerCommand command;
+  };
+  using Message = std::variant<UpdateMessage, ExitMessage, CommandMessage>;
+  // Which store fields and events an update leads to.
+  struct UpdateEffects;
+
+  void Post(Message message);
+  void Run();
+  SteadyTime NextDeadline(SteadyTime now) const;
+  void HandleMessages(std::deque<Message> messages);
+  // Unavailable: the store refuses writes; the message is kept and handled again later.
+  absl::Status Handle(const Message& message);
+  absl::Status HandleUpdate(const UpdateMessage& message);
+  absl::Status HandleExit(const ExitMessage& message);
+  void HandleCommand(const CommandMessage& message);
+
+  absl::Status Apply(RunningAttempt& attempt, const WorkerUpdate& update);
+  absl::Status ApplyReady(RunningAttempt& attempt, const ReadyUpdate& ready);
+  absl::Status ApplySteps(RunningAttempt& attempt, const StepsUpdate& steps);
+  absl::Status ApplyCheckpoint(RunningAttempt& attempt, const CheckpointUpdate& update);
+  absl::Status ApplyWarning(RunningAttempt& attempt, const WarningUpdate& warning);
+  absl::Status ApplyPhase(RunningAttempt& attempt, const PhaseUpdate& phase);
+  absl::Status AddEvent(const RunningAttempt& attempt, EventRecord event);
+
+  // What the end of an attempt makes of its job; called inside the store's transaction.
+  void SettleJob(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
+                 JobRecord& job, JobChange& change) const;
+  void SettleFailure(const RunningAttempt& attempt, const Failure& failure, const RetryDecision& retry,
+                     JobRecord& job) const;
+  void ReportEnd(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
+                 const JobRecord& job);
+
+  void Pass();
+  absl::Status StartAttempt(const JobRecord& job, const DeviceState& device);
+  void FailToStart(const JobRecord& job, const std::string& device, const absl::Status& why);
+  void NoteWaiting(const JobRecord& job, const AdmissionDecision& decision);
+  void CheckAttempts(SteadyTime now);
+  void Perform(RunningAttempt& attempt, LadderAction action);
+  void GiveUp(RunningAttempt& attempt);
+  void Tick(SteadyTime now);
+  absl::Status RecoverJob(const JobRecord& job);
+  RunningAttempt* Find(const AttemptKey& key);
+
+  JobStore& store_;
+  EventHub& hub_;
+  DeviceTable& devices_;
+  WorkerLauncher& launcher_;
+  ServerMetrics& metrics_;
+  const SchedulerOptions options_;
+
+  // The thread's own.
+  std::map<std::string, std::unique_ptr<RunningAttempt>> running_;  // by job id
+  std::deque<Message> deferred_;  // not stored yet because the disk was full
+  std::map<std::string, SteadyTime> info_removal_;
+  SteadyTime next_tick_{};
+  bool suspending_all_ = false;
+
+  std::atomic<int64_t> last_round_micros_{0};  // relaxed: for the health probe
+  base::Mutex mutex_;
+  base::CondVar wake_;
+  std::deque<Message> messages_ ABSL_GUARDED_BY(mutex_);
+  bool look_again_ ABSL_GUARDED_BY(mutex_) = true;
+  bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyTime shutdown_deadline_ ABSL_GUARDED_BY(mutex_){};
+  std::thread thread_;
+};
+
+}  // namespace blockswap::server
+
+#endif  // BLOCKSWAP_SERVER_SCHEDULER_SCHEDULER_H_
