@@ -16,6 +16,10 @@ target_compile_options(blockswap_warnings INTERFACE
   $<$<BOOL:${BLOCKSWAP_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 
+# LibTorch's macros need casts and shadowing that our own warnings forbid; linked after blockswap_warnings, so it has the last word.
+add_library(blockswap_torch_warnings INTERFACE)
+target_compile_options(blockswap_torch_warnings INTERFACE -Wno-old-style-cast -Wno-shadow)
+
 add_library(blockswap_sanitizer INTERFACE)
 if(BLOCKSWAP_SANITIZER STREQUAL "address")
   target_compile_options(blockswap_sanitizer INTERFACE
@@ -52,8 +56,7 @@ function(_blockswap_use_torch target)
   if(TARGET blockswap_torch_pch)
     target_precompile_headers(${target} REUSE_FROM blockswap_torch_pch)
   endif()
-  # LibTorch's macros need casts and shadowing that our own warnings forbid.
-  target_compile_options(${target} PRIVATE -Wno-old-style-cast -Wno-shadow)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:blockswap_torch_warnings>)
 endfunction()
 
 function(blockswap_library)
@@ -81,8 +84,7 @@ function(blockswap_executable)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
   _blockswap_configure(${ARG_NAME} PRIVATE)
   if(ARG_TORCH)
-    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch)
-    target_compile_options(${ARG_NAME} PRIVATE -Wno-old-style-cast -Wno-shadow)
+    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch blockswap_torch_warnings)
   endif()
 endfunction()
 
@@ -93,11 +95,11 @@ function(blockswap_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   _blockswap_configure(${ARG_NAME} PRIVATE)
   if(ARG_TORCH)
-    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch)
+    target_link_libraries(${ARG_NAME} PRIVATE blockswap::torch blockswap_torch_warnings)
     if(TARGET blockswap_torch_pch)
       target_precompile_headers(${ARG_NAME} REUSE_FROM blockswap_torch_pch)
+      target_compile_options(${ARG_NAME} PRIVATE -fPIC)  # the header was compiled for libraries
     endif()
-    target_compile_options(${ARG_NAME} PRIVATE -Wno-old-style-cast -Wno-shadow)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
