@@ -98,6 +98,7 @@ struct TrainConfig {
   std::string name;
   ModelConfig model;
   std::string dataset_config_path;  // absolute
+  std::string datasets_root;        // the folders a dataset file names must lie below it; empty: anywhere
   MissingPolicy on_missing = MissingPolicy::kError;
   NetworkConfig network;
   TrainingConfig training;
