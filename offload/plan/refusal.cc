@@ -16,6 +16,10 @@ std::string Exact(int64_t bytes) {
   return absl::StrCat(base::FormatByteSize(bytes), " (", bytes, " bytes)");
 }
 
+int64_t HostNeed(const Candidate& candidate) {
+  return candidate.host_bytes + candidate.staging_bytes;
+}
+
 int64_t Tightest(const std::optional<int64_t>& asked, int64_t available, const char* asked_name,
                  const char* available_name, std::vector<std::string>& notes) {
   if (!asked.has_value()) return available;
@@ -67,7 +71,7 @@ std::string Setting(const PlanRequest& request, const Candidate& candidate) {
   if (request.constraints.mode == TransferMode::kExchange || candidate.ring_size == 0) {
     return blocks;
   }
-  return absl::StrCat(blocks, " with ring_size ", candidate.ring_size);
+  return absl::StrCat(blocks, " and ring_size ", candidate.ring_size);
 }
 
 std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets& budgets,
@@ -101,12 +105,16 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
 absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets) {
   Budgets device_only = budgets;
   device_only.host_bytes = 0;
-  std::optional<Candidate> least =
-      request.constraints.blocks_to_swap.has_value()
-          ? Smallest(request, request.constraints.ring_size, /*free_choice=*/false)
-          : AnyThatFits(request, device_only, request.constraints.ring_size);
-  if (!least.has_value()) least = AnyThatFits(request, device_only, /*ring_size=*/1);
-  const int64_t needed = least->host_bytes + least->staging_bytes;
+  const bool fixed = request.constraints.blocks_to_swap.has_value();
+  std::optional<Candidate> least;
+  for (const int ring_size : {request.constraints.ring_size, 1}) {
+    std::optional<Candidate> next = fixed ? Smallest(request, ring_size, /*free_choice=*/false)
+                                          : AnyThatFits(request, device_only, ring_size);
+    // A smaller ring leaves room for residents, which need no master.
+    if (next.has_value() && (!least.has_value() || HostNeed(*next) < HostNeed(*least)))
+      least = next;
+  }
+  const int64_t needed = HostNeed(*least);
   std::vector<std::string> offers = {absl::StrCat("host_budget ", Exact(needed))};
   Budgets host_only = budgets;
   host_only.device_bytes = 0;
@@ -138,8 +146,7 @@ Budgets EffectiveBudgets(const PlanRequest& request) {
 
 bool Fits(const Candidate& candidate, const Budgets& budgets) {
   if (budgets.device_bytes > 0 && candidate.device_bytes > budgets.device_bytes) return false;
-  const int64_t host = candidate.host_bytes + candidate.staging_bytes;
-  return budgets.host_bytes == 0 || host <= budgets.host_bytes;
+  return budgets.host_bytes == 0 || HostNeed(candidate) <= budgets.host_bytes;
 }
 
 absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets) {

@@ -64,6 +64,15 @@ absl::Status ValidateSchedule(const SwapPlan& plan, const TransferSchedule& sche
     return BadPlan(absl::StrCat(name, " schedule starts from blocks that are not ", plan.slots,
                                 " or fewer different streamed blocks"));
   }
+  // What starts on the device is read straight into the slots; everything else has a host buffer.
+  const bool on_device = std::all_of(initial.begin(), initial.end(), [&](int block) {
+    return plan.blocks[block].residence == Residence::kResident;
+  });
+  if (plan.mode == TransferMode::kExchange && plan.slots > 0 &&
+      (static_cast<int>(initial.size()) != plan.slots || !on_device)) {
+    return BadPlan(absl::StrCat(name, " schedule of an exchange does not start from the ",
+                                plan.slots, " blocks on the device"));
+  }
   return absl::OkStatus();
 }
 

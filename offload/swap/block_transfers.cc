@@ -63,8 +63,8 @@ absl::Status BlockTransfers::CreateEvents() {
   }
   buffers_.resize(static_cast<size_t>(masters_.size()));
   if (!exchange()) return absl::OkStatus();
+  BLOCKSWAP_ASSIGN_OR_RETURN(left_, NewEvent());
   for (BufferState& buffer : buffers_) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(buffer.written, NewEvent());
     BLOCKSWAP_ASSIGN_OR_RETURN(buffer.read, NewEvent());
   }
   return absl::OkStatus();
@@ -131,10 +131,9 @@ absl::Status BlockTransfers::WriteBack(int leaving, Slot& slot, int free_buffer)
   }
   const DeviceSpan source{slot.memory.data, bytes(leaving)};
   BLOCKSWAP_RETURN_IF_ERROR(device_->CopyToHost(masters_.buffer(free_buffer).data, source));
-  BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffer.written, Stream::kDeviceToHost));
-  buffer.was_written = true;
+  BLOCKSWAP_RETURN_IF_ERROR(device_->Record(left_, Stream::kDeviceToHost));
   // h2d waits: d2h has taken the block out of the slot.
-  return device_->Wait(Stream::kHostToDevice, buffer.written);
+  return device_->Wait(Stream::kHostToDevice, left_);
 }
 
 absl::Status BlockTransfers::LoadDirect(int block, Slot& slot, int leaving, int free_buffer) {
@@ -145,17 +144,12 @@ absl::Status BlockTransfers::LoadDirect(int block, Slot& slot, int leaving, int 
     BLOCKSWAP_RETURN_IF_ERROR(device_->Wait(Stream::kHostToDevice, slot.released));
   }
   const int source = buffer_of_[block];
-  BufferState& buffer = buffers_[source];
-  if (buffer.was_written) {
-    // h2d waits: d2h has put the block into the buffer.
-    BLOCKSWAP_RETURN_IF_ERROR(device_->Wait(Stream::kHostToDevice, buffer.written));
-  }
   BLOCKSWAP_RETURN_IF_ERROR(
       device_->CopyToDevice({slot.memory.data, bytes(block)}, masters_.buffer(source).data));
   BLOCKSWAP_RETURN_IF_ERROR(device_->Record(slot.ready, Stream::kHostToDevice));
   if (exchange()) {
-    BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffer.read, Stream::kHostToDevice));
-    buffer.was_read = true;
+    BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffers_[source].read, Stream::kHostToDevice));
+    buffers_[source].was_read = true;
   }
   return absl::OkStatus();
 }

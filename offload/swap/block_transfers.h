@@ -25,10 +25,10 @@ struct TransferCounters {
 // ready[slot], recorded on h2d after a load: compute waits for it before reading, d2h before
 // writing the block back. released[slot], recorded on compute when a lease ends: h2d (or d2h, when
 // the block goes back first) waits for it before the slot changes. In exchange mode host buffers
-// permute too: written[buffer], recorded on d2h, is what h2d waits for before it overwrites the
-// slot and before it reads that buffer again; read[buffer], recorded on h2d, is what d2h waits for
-// before it overwrites the buffer. A wait binds to the latest record, which can only be later than
-// the one needed: never too weak.
+// permute too. h2d waits for every write-back (left) before it overwrites the slot, so it is also
+// behind whatever buffer it may read later; d2h waits for read[buffer], recorded on h2d, before it
+// overwrites the buffer. A wait binds to the latest record, which can only be later than the one
+// needed: never too weak.
 //
 // Owns: host buffers, events, staging pool. Thread safety: the trainer's thread only. Errors: from
 // the device, not kept here.
@@ -63,8 +63,8 @@ class BlockTransfers {
 
  private:
   struct BufferState {
-    EventId written = kNoEvent, read = kNoEvent;  // exchange mode only
-    bool was_written = false, was_read = false;
+    EventId read = kNoEvent;  // exchange mode only
+    bool was_read = false;
   };
 
   BlockTransfers(DeviceRuntime* device, const SwapPlan* plan,
@@ -90,6 +90,7 @@ class BlockTransfers {
   std::vector<BufferState> buffers_;
   std::vector<int> buffer_of_;     // by block; -1: none
   std::vector<int> free_buffers_;  // exchange mode: one at rest
+  EventId left_ = kNoEvent;        // exchange mode: d2h has taken the last block out of its slot
   std::vector<EventId> events_;
   TransferCounters counters_;
 };

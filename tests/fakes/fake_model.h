@@ -24,11 +24,13 @@ struct FakeModel {
   int64_t total_bytes() const;
 };
 
-// Blocks of one to four tensors of 1 to `max_tensor_bytes` bytes; all alike or each of its own shape.
+// Blocks of one to four tensors of 1 to `max_tensor_bytes` bytes; all alike or each of its own
+// shape.
 FakeModel MakeFakeModel(std::mt19937_64& random, int num_blocks, int64_t max_tensor_bytes,
                         bool alike);
 
-// `num_blocks` blocks of one tensor of `bytes` bytes each, block b filled with bytes that depend on b.
+// `num_blocks` blocks of one tensor of `bytes` bytes each, block b filled with bytes that depend on
+// b.
 FakeModel MakeUniformModel(int num_blocks, int64_t bytes);
 
 }  // namespace blockswap::offload

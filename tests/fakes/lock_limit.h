@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the calling thread an ordinary user with a small RLIMIT_MEMLOCK, as far as page locks are concerned.
+// Makes the calling thread an ordinary user with a small RLIMIT_MEMLOCK, as far as page locks are
+// concerned.
 #ifndef BLOCKSWAP_TESTS_FAKES_LOCK_LIMIT_H_
 #define BLOCKSWAP_TESTS_FAKES_LOCK_LIMIT_H_
 

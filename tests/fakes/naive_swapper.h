@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of block swapping: keeps every block in plain memory, and follows a schedule one visit at a time by hand.
+// The oracle of block swapping: keeps every block in plain memory, and follows a schedule one visit
+// at a time by hand.
 #ifndef BLOCKSWAP_TESTS_FAKES_NAIVE_SWAPPER_H_
 #define BLOCKSWAP_TESTS_FAKES_NAIVE_SWAPPER_H_
 
@@ -13,7 +14,8 @@
 
 namespace blockswap::offload {
 
-// What a trainer must see, whatever the plan: the bytes of each block, with its own writes and nothing else.
+// What a trainer must see, whatever the plan: the bytes of each block, with its own writes and
+// nothing else.
 class NaiveSwapper {
  public:
   explicit NaiveSwapper(const FakeModel& model) : contents_(model.contents) {}
@@ -32,9 +34,9 @@ class NaiveSwapper {
 // One cycle of `schedule` executed by hand from its initial blocks.
 struct NaiveCycle {
   int loads = 0;
-  int absent = 0;             // visits whose streamed block was in no slot
-  int impossible = 0;         // transfers whose `evict` was in no slot or whose `load` was in one already
-  bool overflowed = false;    // more blocks than slots
+  int absent = 0;      // visits whose streamed block was in no slot
+  int impossible = 0;  // transfers whose `evict` was in no slot or whose `load` was in one already
+  bool overflowed = false;     // more blocks than slots
   std::set<int> final_blocks;  // in slots at the end
 };
 NaiveCycle RunByHand(const SwapPlan& plan, const TransferSchedule& schedule);

@@ -37,9 +37,9 @@ TEST(ParseByteSizeTest, ReadsUnitsPeopleWrite) {
 }
 
 TEST(ParseByteSizeTest, RefusesEverythingElse) {
-  for (const char* text : {"", " ", "GiB", "-1", "+1", "1e9", "12 Mi", "12MiBs", "1.2.3", ".", "0x10",
-                           "inf", "nan", "12 GiB 3", "9223372036854775808", "9000000 TiB",
-                           "99999999999999999999999"}) {
+  for (const char* text :
+       {"", " ", "GiB", "-1", "+1", "1e9", "12 Mi", "12MiBs", "1.2.3", ".", "0x10", "inf", "nan",
+        "12 GiB 3", "9223372036854775808", "9000000 TiB", "99999999999999999999999"}) {
     const absl::StatusOr<int64_t> bytes = ParseByteSize(text);
     EXPECT_EQ(bytes.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(bytes.status().message(), text)) << bytes.status();

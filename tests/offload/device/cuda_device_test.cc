@@ -7,7 +7,8 @@ namespace blockswap::offload {
 namespace {
 
 TEST(CudaDeviceTest, ADeviceThatCannotExistIsAnAnswerNotACrash) {
-  const absl::StatusOr<std::unique_ptr<CudaDevice>> device = CudaDevice::Create(/*ordinal=*/1 << 20);
+  const absl::StatusOr<std::unique_ptr<CudaDevice>> device =
+      CudaDevice::Create(/*ordinal=*/1 << 20);
   ASSERT_FALSE(device.ok());
   EXPECT_TRUE(device.status().code() == absl::StatusCode::kUnavailable ||
               device.status().code() == absl::StatusCode::kUnimplemented)

@@ -76,7 +76,8 @@ TEST(HostLaneTest, KeepsTheRateOverManyCopiesWithoutAddingUpDelays) {
   const absl::Duration took = absl::FromChrono(steady_clock::now() - start);
   EXPECT_GE(took, absl::Milliseconds(60));
   EXPECT_GE(lane.counters().busy, absl::Milliseconds(60));
-  // Each late wake-up alone costs tens of microseconds; added up, the busy time would pass this on any machine.
+  // Each late wake-up alone costs tens of microseconds; added up, the busy time would pass this on
+  // any machine.
   EXPECT_LE(lane.counters().busy, took + absl::Milliseconds(1));
 }
 

@@ -112,8 +112,8 @@ TEST_F(SimulatedDeviceTest, AWriteBackThatRacesTheNextLoadIsFound) {
 
 TEST_F(SimulatedDeviceTest, HostMemoryIsCheckedToo) {
   Start({});
-  Load();                                                           // h2d reads block_
-  ASSERT_TRUE(device_->CopyToHost(block_.data(), slot_).ok());      // d2h overwrites it
+  Load();                                                       // h2d reads block_
+  ASSERT_TRUE(device_->CopyToHost(block_.data(), slot_).ok());  // d2h overwrites it
   EXPECT_GE(device_->violations().size(), 1u);
 }
 
@@ -126,7 +126,8 @@ TEST_F(SimulatedDeviceTest, SynchronizingOrdersTheHost) {
 }
 
 TEST_F(SimulatedDeviceTest, TheClockCountsLatencyRateAndStall) {
-  Start({.h2d_bytes_per_second = 256e3, .latency = absl::Milliseconds(2),
+  Start({.h2d_bytes_per_second = 256e3,
+         .latency = absl::Milliseconds(2),
          .host_call = absl::ZeroDuration()});
   Load();  // 2 ms + 1 ms
   ASSERT_TRUE(device_->NoteComputeUse({slot_.data + 256, 0}, absl::Milliseconds(1)).ok());
