@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/io/checkpoint_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/data/temp_directory.h"
+#include "tests/worker/data/tiny_checkpoint.h"
+
+namespace blockswap::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<TinyTensor> Renamed(std::vector<TinyTensor> tensors, const std::string& prefix) {
+  for (TinyTensor& tensor : tensors) tensor.name = prefix + tensor.name;
+  return tensors;
+}
+
+std::string ErrorOf(const std::string& path) {
+  const auto source = CheckpointSource::Open(path, "");
+  return source.ok() ? "opened" : source.status().ToString();
+}
+
+// F037: one known prefix is stripped whatever it is.
+TEST(CheckpointSourceTest, StripsEveryKnownPrefix) {
+  const TempDirectory directory;
+  const auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(2));
+  for (const char* prefix :
+       {"", "model.diffusion_model.", "diffusion_model.", "model.", "net.", "transformer."}) {
+    const std::string path = directory.Path("w.safetensors");
+    ASSERT_TRUE(WriteTinyTensors(path, Renamed(tensors, prefix)).ok());
+    const auto source = CheckpointSource::Open(path, "");
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->stripped_prefix(), prefix);
+    EXPECT_EQ((*source)->tensors().size(), tensors.size());
+    EXPECT_EQ((*source)->tensors().count("transformer_blocks.1.attn.to_q.weight"), 1u);
+  }
+}
+
+// F037: a mixture is three lines with counts and two examples, not a list of thousands.
+TEST(CheckpointSourceTest, RefusesMixedPrefixesInThreeLines) {
+  const TempDirectory directory;
+  auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(2));
+  for (size_t i = 0; i < 7; ++i) tensors[i].name = "model.diffusion_model." + tensors[i].name;
+  tensors[8].name = "net." + tensors[8].name;
+  const std::string path = directory.Path("w.safetensors");
+  ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());
+  const std::string error = ErrorOf(path);
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2) << error;
+  EXPECT_THAT(error, HasSubstr("mixes 3 kinds of tensor names"));
+  EXPECT_THAT(error, HasSubstr(absl::StrCat(tensors.size() - 8, " without a known prefix, such as \"")));
+  EXPECT_THAT(error, HasSubstr("7 with the prefix \"model.diffusion_model.\", such as \"model.diff"));
+}
+
+TEST(CheckpointSourceTest, RefusesQuantisedWeights) {
+  const TempDirectory directory;
+  for (const char* extra : {"scaled_fp8", "transformer_blocks.0.attn.to_q.scale_weight",
+                            "transformer_blocks.0.attn.to_q.weight_scale",
+                            "transformer_blocks.0.attn.to_q.comfy_quant"}) {
+    auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(1));
+    tensors.push_back({extra, {1}, StoredType::kF32});
+    const std::string path = directory.Path("w.safetensors");
+    ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());
+    EXPECT_THAT(ErrorOf(path), HasSubstr("quantised weights (1 keys such as")) << extra;
+    EXPECT_THAT(ErrorOf(path), HasSubstr("use the bf16 or fp32 file"));
+  }
+}
+
+class ShardsTest : public ::testing::Test {
+ protected:
+  // Two shards and their index, the tensors dealt in turn.
+  void SetUp() override {
+    tensors_ = TinyQwenImageTensors(TinyQwenImageConfig(1));
+    std::vector<TinyTensor> shards[2];
+    std::string map;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      shards[i % 2].push_back(tensors_[i]);
+      absl::StrAppend(&map, map.empty() ? "" : ",", "\"", tensors_[i].name, "\":\"s", i % 2,
+                      ".safetensors\"");
+    }
+    ASSERT_TRUE(WriteTinyTensors(directory_.Path("s0.safetensors"), shards[0]).ok());
+    ASSERT_TRUE(WriteTinyTensors(directory_.Path("s1.safetensors"), shards[1]).ok());
+    map_ = map;
+    index_ = directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", map, "}}"));
+  }
+
+  TempDirectory directory_;
+  std::vector<TinyTensor> tensors_;
+  std::string map_, index_;
+};
+
+TEST_F(ShardsTest, AreReadThroughTheIndexAndThroughTheDirectory) {
+  directory_.Write("config.json", "{\"num_layers\": 1}");
+  for (const std::string& path : {index_, directory_.path()}) {
+    const auto source = CheckpointSource::Open(path, "");
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->tensors().size(), tensors_.size());
+  }
+  EXPECT_EQ((*CheckpointSource::Open(directory_.path(), ""))->config_json(), "{\"num_layers\": 1}");
+  EXPECT_EQ((*CheckpointSource::Open(index_, ""))->config_json(), "");
+}
+
+TEST_F(ShardsTest, ThatAreMissingAreListed) {
+  ASSERT_EQ(remove(directory_.Path("s1.safetensors").c_str()), 0);
+  EXPECT_THAT(ErrorOf(index_), HasSubstr("1 of 2 shards are missing: s1.safetensors"));
+}
+
+TEST_F(ShardsTest, MayNotLieElsewhere) {
+  for (const char* shard : {"../s0.safetensors", "/etc/passwd", "a/b.safetensors", "s0.bin", "",
+                            ".hidden.safetensors"}) {
+    directory_.Write("m.safetensors.index.json",
+                     absl::StrCat("{\"weight_map\":{\"x\":\"", shard, "\"}}"));
+    EXPECT_THAT(ErrorOf(index_), HasSubstr("must be the plain name")) << shard;
+  }
+}
+
+TEST_F(ShardsTest, MustAgreeWithTheIndex) {
+  directory_.Write("m.safetensors.index.json",
+                   absl::StrCat("{\"weight_map\":{", map_, ",\"ghost\":\"s0.safetensors\"}}"));
+  EXPECT_THAT(ErrorOf(index_), HasSubstr("tensor \"ghost\" is in the index but not in its shard"));
+  const std::string without_first = map_.substr(map_.find(',') + 1);
+  directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", without_first, "}}"));
+  EXPECT_THAT(ErrorOf(index_), HasSubstr("is not in the index"));
+  ASSERT_TRUE(WriteTinyTensors(directory_.Path("s1.safetensors"), tensors_).ok());
+  directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", map_, "}}"));
+  EXPECT_THAT(ErrorOf(index_), HasSubstr("is in two shards"));
+}
+
+TEST(CheckpointSourceTest, RefusesADirectoryWithSeveralFilesAndNoIndex) {
+  const TempDirectory directory;
+  const auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(1));
+  ASSERT_TRUE(WriteTinyTensors(directory.Path("a.safetensors"), tensors).ok());
+  ASSERT_TRUE(WriteTinyTensors(directory.Path("b.safetensors"), tensors).ok());
+  EXPECT_THAT(ErrorOf(directory.path()), HasSubstr("must hold one .safetensors file"));
+}
+
+TEST(CheckpointSourceTest, FindsTheTransformerOfAPipeline) {
+  const TempDirectory directory;
+  directory.Write("model_index.json", "{}");
+  ASSERT_TRUE(WriteTinyCheckpoint(directory.Path("transformer"), TinyQwenImageConfig(1)).ok());
+  const auto source = CheckpointSource::Open(directory.path(), "");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->config_json(), HasSubstr("QwenImageTransformer2DModel"));
+}
+
+TEST(CheckpointSourceTest, ReadsTensorsInTheTypeAskedFor) {
+  const TempDirectory directory;
+  const std::string path = directory.Path("w.safetensors");
+  ASSERT_TRUE(WriteTinyTensors(path, {{"a", {2, 3}, StoredType::kF32}}).ok());
+  const auto source = CheckpointSource::Open(path, "");
+  ASSERT_TRUE(source.ok());
+  std::vector<float> wide(6);
+  std::vector<uint16_t> narrow(6);
+  ASSERT_TRUE((*source)->Read("a", Dtype::kFloat32, absl::MakeSpan(reinterpret_cast<std::byte*>(wide.data()), 24)).ok());
+  ASSERT_TRUE((*source)->Read("a", Dtype::kBFloat16, absl::MakeSpan(reinterpret_cast<std::byte*>(narrow.data()), 12)).ok());
+  for (size_t i = 0; i < 6; ++i) {
+    const auto cut = std::bit_cast<float>(uint32_t{narrow[i]} << 16);
+    EXPECT_NEAR(cut, wide[i], std::abs(wide[i]) / 256 + 1e-9f);
+  }
+  EXPECT_TRUE(absl::IsNotFound((*source)->Read("b", Dtype::kFloat32, {})));
+  EXPECT_TRUE(absl::IsInvalidArgument((*source)->Read("a", Dtype::kFloat32, {})));
+}
+
+}  // namespace
+}  // namespace blockswap::worker
