@@ -9,6 +9,7 @@
 #include <ostream>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "worker/channel/reporter.h"
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of `blockswap` as a plain value.
+#ifndef BLOCKSWAP_CLIENT_CLI_ARGUMENTS_H_
+#define BLOCKSWAP_CLIENT_CLI_ARGUMENTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/cli/job_source.h"
+#include "client/cli/session.h"
+
+namespace blockswap::cli {
+
+struct Arguments {
+  std::string command;  // "submit", "server info"
+  std::string server;
+  Format format = Format::kTable;
+  bool colour = true;
+
+  JobSource source;                                   // submit, plan, validate
+  std::string id;                                     // submit
+  bool follow = false;                                // submit, logs
+  bool wait = false;                                  // submit
+  bool dry_run = false;                               // submit
+  bool quiet = false;                                 // submit
+  std::vector<std::string> jobs;                      // ids or their beginnings
+  bool all = false;                                   // list
+  std::string state;                                  // list
+  std::vector<std::string> labels;                    // list
+  bool now = false;                                   // cancel
+  std::string reason;                                 // cancel
+  std::string wait_for = "terminal";                  // wait
+  absl::Duration timeout = absl::InfiniteDuration();  // wait
+  std::optional<int64_t> tail;                        // logs
+  int attempt = 0;                                    // logs
+  bool csv = false;                                   // metrics
+  std::vector<std::string> series;                    // metrics
+};
+
+// Nothing when there is no command to run: help was printed to `out` or a usage error to `err`, and
+// `*exit_code` says which.
+std::optional<Arguments> ParseArguments(const std::vector<std::string>& words, std::ostream& out,
+                                        std::ostream& err, int* exit_code);
+
+}  // namespace blockswap::cli
+
+#endif  // BLOCKSWAP_CLIENT_CLI_ARGUMENTS_H_
