@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/family/qwen_image_family.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_replace.h"
+#include "tests/worker/data/temp_directory.h"
+#include "tests/worker/data/tiny_checkpoint.h"
+
+namespace blockswap::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class QwenImageFamilyTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ModelDescription> Describe(const std::vector<TinyTensor>& tensors,
+                                            const std::string& config) {
+    const std::string path = directory_.Path("w.safetensors");
+    EXPECT_TRUE(WriteTinyTensors(path, tensors).ok());
+    const std::string config_path = config.empty() ? "" : directory_.Write("config.json", config);
+    const auto source = CheckpointSource::Open(path, config_path);
+    if (!source.ok()) return source.status();
+    return family_.Describe(**source, Dtype::kBFloat16);
+  }
+
+  const TempDirectory directory_;
+  const QwenImageFamily family_;
+  const QwenImageConfig config_ = TinyQwenImageConfig(3);
+  const std::vector<TinyTensor> tensors_ = TinyQwenImageTensors(config_);
+};
+
+TEST_F(QwenImageFamilyTest, DescribesTensorsInTheOrderThatLeasesRelyOn) {
+  const auto model = Describe(tensors_, ConfigJson(config_));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->blocks.size(), 3u);
+  EXPECT_EQ(model->max_blocks_to_swap, 2);
+  EXPECT_EQ(model->latent_channels, 2);
+  EXPECT_EQ(model->text_features, 24);
+  ASSERT_EQ(model->lists.size(), 1u);
+  EXPECT_EQ(model->lists[0].max_streamed, 2);
+  const DescribedBlock& block = model->blocks[2];
+  ASSERT_EQ(block.linears.size(), 14u);
+  ASSERT_EQ(block.tensors.size(), 32u);
+  for (size_t slot = 0; slot < block.linears.size(); ++slot) {
+    const AdapterTarget& linear = block.linears[slot];
+    EXPECT_EQ(block.tensors[2 * slot].name, linear.path + ".weight");
+    EXPECT_EQ(block.tensors[2 * slot + 1].name, linear.path + ".bias");
+    EXPECT_EQ(block.tensors[2 * slot].shape, (std::vector<int64_t>{linear.out_features, linear.in_features}));
+    EXPECT_EQ(linear.slot, static_cast<int>(slot));
+    EXPECT_EQ(linear.block, 2);
+  }
+  EXPECT_EQ(block.tensors[28].name, "transformer_blocks.2.attn.norm_q.weight");
+  EXPECT_EQ(block.tensors[31].name, "transformer_blocks.2.attn.norm_added_k.weight");
+  EXPECT_EQ(model->edge_tensors[4].name, "txt_norm.weight");
+  EXPECT_EQ(model->edge_tensors.back().name, "proj_out.bias");
+}
+
+// F037: missing, unknown and misshapen tensors are counted, with two examples each, in three lines.
+TEST_F(QwenImageFamilyTest, CountsTensorsThatDoNotFit) {
+  auto tensors = tensors_;
+  tensors.erase(tensors.begin() + 30, tensors.begin() + 40);
+  tensors[0].shape[0] += 1;
+  for (const char* extra : {"lora_a", "lora_b", "lora_c"}) tensors.push_back({extra, {1}});
+  const auto model = Describe(tensors, ConfigJson(config_));
+  EXPECT_TRUE(absl::IsInvalidArgument(model.status()));
+  const std::string error = model.status().ToString();
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2) << error;
+  EXPECT_THAT(error, HasSubstr("10 tensors missing, 3 unknown, 1 of another shape"));
+  EXPECT_THAT(error, HasSubstr("unknown, such as \"lora_a\" and \"lora_b\""));
+  EXPECT_THAT(error, HasSubstr("\"img_in.weight\" ([33, 8], expected [32, 8])"));
+}
+
+TEST_F(QwenImageFamilyTest, RefusesStoredTypesItCannotRead) {
+  auto tensors = tensors_;
+  tensors[20].type = StoredType::kF8E4M3;
+  EXPECT_THAT(Describe(tensors, ConfigJson(config_)).status().ToString(),
+              HasSubstr("(type F8_E4M3, only F32, F16 and BF16 are read)"));
+}
+
+TEST_F(QwenImageFamilyTest, RefusesOptionsThatAreNotAvailable) {
+  for (const char* option : {"guidance_embeds", "use_additional_t_cond", "use_layer3d_rope"}) {
+    const std::string config = absl::StrReplaceAll(
+        ConfigJson(config_), {{"{", std::string("{\"") + option + "\": true, "}});
+    EXPECT_THAT(Describe(tensors_, config).status().ToString(),
+                HasSubstr(std::string(option) + " is true, which is not available"));
+  }
+}
+
+TEST_F(QwenImageFamilyTest, RefusesBadConfigValues) {
+  struct Case {
+    const char *from, *to, *expected;
+  };
+  const Case cases[] = {
+      {"\"num_layers\": 3", "\"num_layers\": 0", "num_layers must be a whole number from 1 to 10000, is 0"},
+      {"\"num_layers\": 3", "\"num_layers\": \"3\"", "is \"3\""},
+      {"\"num_layers\": 3", "\"num_layers\": 1e300", "num_layers must be"},
+      {"\"in_channels\": 8", "\"in_channels\": 9", "no multiple of patch_size squared, 4"},
+      {"[4, 6, 6]", "[4, 6, 8]", "axes_dims_rope sum to 18, attention_head_dim is 16"},
+      {"[4, 6, 6]", "[4, 12]", "must be three even positive numbers"},
+      {"[4, 6, 6]", "7", "must be three even positive numbers"},
+      {"QwenImageTransformer2DModel", "FluxTransformer2DModel", "_class_name is \"FluxTransformer2DModel\""},
+  };
+  for (const Case& one : cases) {
+    const std::string config = absl::StrReplaceAll(ConfigJson(config_), {{one.from, one.to}});
+    EXPECT_THAT(Describe(tensors_, config).status().ToString(), HasSubstr(one.expected)) << one.to;
+  }
+  EXPECT_THAT(Describe(tensors_, "[1]").status().ToString(), HasSubstr("must be an object"));
+  EXPECT_THAT(Describe(tensors_, "{").status().ToString(), HasSubstr("not valid JSON"));
+}
+
+TEST_F(QwenImageFamilyTest, TakesSizesFromShapesWhereThereIsNoConfig) {
+  QwenImageConfig config = config_;
+  config.attention_head_dim = 128;
+  config.num_attention_heads = 1;
+  config.num_layers = 2;
+  const auto model = Describe(TinyQwenImageTensors(config), "");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->qwen_image.num_layers, 2);
+  EXPECT_EQ(model->qwen_image.out_channels, 2);
+  EXPECT_EQ(model->qwen_image.joint_attention_dim, 24);
+  EXPECT_THAT(Describe(tensors_, "").status().ToString(), HasSubstr("name the model's config.json"))
+      << "heads of 16 do not tell how RoPE splits them";
+}
+
+TEST_F(QwenImageFamilyTest, UnderstandsTheMarkerOfReferenceTimeZero) {
+  auto tensors = tensors_;
+  tensors.push_back({"__index_timestep_zero__", {0}, StoredType::kF32});
+  const auto model = Describe(tensors, ConfigJson(config_));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->qwen_image.zero_cond_t);
+}
+
+TEST_F(QwenImageFamilyTest, ProfileCountsBytesExactlyAndScalesWithTokens) {
+  const auto model = Describe(tensors_, ConfigJson(config_));
+  ASSERT_TRUE(model.ok());
+  const auto adapter = SelectAdapterModules(*model, family_, NetworkConfig());
+  ASSERT_TRUE(adapter.ok());
+  const TokenCounts small = {16, 4, 1}, large = {16, 4, 3};
+  const auto profile = family_.Profile(*model, *adapter, {small}, /*gradient_checkpointing=*/true);
+  EXPECT_EQ(profile.blocks.size(), 3u);
+  EXPECT_EQ(profile.adapter_bytes, 8 * adapter->num_parameters());
+  EXPECT_EQ(profile.optimizer_bytes, 8 * adapter->num_parameters());
+  EXPECT_EQ(profile.boundary_bytes, 3 * (16 + 4) * 32 * 2) << "blocks * tokens * width * two bytes";
+  int64_t edge = 0;
+  for (const TinyTensor& tensor : tensors_) {
+    if (tensor.name.find("transformer_blocks") == 0) continue;
+    int64_t count = 2;
+    for (const int64_t side : tensor.shape) count *= side;
+    edge += count;
+  }
+  EXPECT_EQ(profile.edge_bytes, edge);
+  EXPECT_GT(profile.block_activation_bytes, profile.boundary_bytes / 3);
+  EXPECT_GT(profile.backward_over_forward, 1.9);
+  EXPECT_LT(profile.backward_over_forward, 3.6);
+
+  const auto both = family_.Profile(*model, *adapter, {small, large}, true);
+  EXPECT_EQ(both.boundary_bytes, 3 * profile.boundary_bytes) << "at the largest bucket";
+  EXPECT_NEAR(both.forward_flops, 2 * profile.forward_flops, 1) << "at the mean bucket";
+  const auto kept = family_.Profile(*model, *adapter, {small}, /*gradient_checkpointing=*/false);
+  EXPECT_GT(kept.boundary_bytes, 10 * profile.boundary_bytes);
+  EXPECT_NEAR(profile.backward_over_forward - kept.backward_over_forward, 1.0, 1e-9)
+      << "recomputing is one forward more";
+}
+
+TEST_F(QwenImageFamilyTest, FullSizeModelHasTheKnownSizes) {
+  ModelDescription model;
+  model.dtype = Dtype::kBFloat16;
+  int64_t parameters = 0;
+  for (const TinyTensor& tensor : TinyQwenImageTensors(model.qwen_image)) {
+    int64_t count = 1;
+    for (const int64_t side : tensor.shape) count *= side;
+    parameters += count;
+  }
+  EXPECT_EQ(parameters, 20'430'401'088);
+}
+
+}  // namespace
+}  // namespace blockswap::worker
