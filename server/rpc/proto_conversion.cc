@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/proto_conversion.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include <cctype>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/text/utf8.h"
+#include "server/jobs/transitions.h"
+
+namespace blockswap::server {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+
+static_assert(static_cast<int>(JobState::kQueued) == v1::JOB_STATE_QUEUED);
+static_assert(static_cast<int>(JobState::kStarting) == v1::JOB_STATE_STARTING);
+static_assert(static_cast<int>(JobState::kRunning) == v1::JOB_STATE_RUNNING);
+static_assert(static_cast<int>(JobState::kSuspending) == v1::JOB_STATE_SUSPENDING);
+static_assert(static_cast<int>(JobState::kSuspended) == v1::JOB_STATE_SUSPENDED);
+static_assert(static_cast<int>(JobState::kRecovering) == v1::JOB_STATE_RECOVERING);
+static_assert(static_cast<int>(JobState::kCancelling) == v1::JOB_STATE_CANCELLING);
+static_assert(static_cast<int>(JobState::kSucceeded) == v1::JOB_STATE_SUCCEEDED);
+static_assert(static_cast<int>(JobState::kFailed) == v1::JOB_STATE_FAILED);
+static_assert(static_cast<int>(JobState::kCancelled) == v1::JOB_STATE_CANCELLED);
+static_assert(static_cast<int>(FailureCategory::kServerInternal) ==
+              v1::FAILURE_CATEGORY_SERVER_INTERNAL);
+static_assert(static_cast<int>(FailureCategory::kWorkerCrash) == v1::FAILURE_CATEGORY_WORKER_CRASH);
+static_assert(static_cast<int>(FailureCategory::kNumerics) == v1::FAILURE_CATEGORY_NUMERICS);
+static_assert(static_cast<int>(EventType::kEnd) == v1::JobEvent::TYPE_END);
+static_assert(static_cast<int>(EventType::kProgress) == v1::JobEvent::TYPE_PROGRESS);
+
+void SetTime(int64_t micros, google::protobuf::Timestamp* time) {
+  *time = TimeUtil::MicrosecondsToTimestamp(micros);
+}
+
+v1::Failure ToProto(const Failure& failure) {
+  v1::Failure out;
+  out.set_category(static_cast<v1::FailureCategory>(failure.category));
+  out.set_reason(failure.reason);
+  out.set_message(ValidUtf8(failure.message));
+  out.set_exit_code(failure.exit_code);
+  out.set_signal(failure.signal);
+  out.set_retryable(failure.retryable);
+  out.set_step(failure.step);
+  return out;
+}
+
+Failure FromProto(const v1::Failure& failure) {
+  Failure out;
+  // A newer worker's category that is unknown here is still a failure.
+  out.category = v1::FailureCategory_IsValid(failure.category())
+                     ? static_cast<FailureCategory>(failure.category())
+                     : FailureCategory::kWorkerCrash;
+  out.reason = failure.reason();
+  out.message = failure.message();
+  out.exit_code = failure.exit_code();
+  out.signal = failure.signal();
+  out.retryable = failure.retryable();
+  out.step = failure.step();
+  return out;
+}
+
+v1::Progress ToProto(const Progress& progress) {
+  v1::Progress out;
+  out.set_step(progress.step);
+  out.set_total_steps(progress.total_steps);
+  out.set_epoch(progress.epoch);
+  out.set_loss(progress.loss);
+  out.set_learning_rate(progress.learning_rate);
+  out.set_grad_norm(progress.grad_norm);
+  out.set_seconds_per_step(progress.seconds_per_step);
+  out.set_eta_seconds(progress.eta_seconds);
+  if (progress.last_progress_micros != 0) {
+    SetTime(progress.last_progress_micros, out.mutable_last_progress_time());
+  }
+  out.set_device_bytes(progress.device_bytes);
+  out.set_stall_ratio(progress.stall_ratio);
+  out.set_phase(progress.phase);
+  return out;
+}
+
+SwapCounters FromProto(const v1::SwapCounters& swap) {
+  SwapCounters out;
+  out.h2d_bytes = swap.h2d_bytes();
+  out.d2h_bytes = swap.d2h_bytes();
+  out.h2d_transfers = swap.h2d_transfers();
+  out.d2h_transfers = swap.d2h_transfers();
+  out.h2d_busy_seconds = swap.h2d_busy_seconds();
+  out.d2h_busy_seconds = swap.d2h_busy_seconds();
+  out.forward_stall_seconds = swap.forward_stall_seconds();
+  out.backward_stall_seconds = swap.backward_stall_seconds();
+  out.hits = swap.hits();
+  out.late = swap.late();
+  out.misses = swap.misses();
+  out.blocks_on_device = swap.blocks_on_device();
+  out.blocks_on_host = swap.blocks_on_host();
+  out.blocks_in_flight = swap.blocks_in_flight();
+  return out;
+}
+
+WorkerStep FromProto(const v1::Step& step) {
+  WorkerStep out;
+  out.step = step.step();
+  out.epoch = step.epoch();
+  out.loss = step.loss();
+  out.learning_rate = step.learning_rate();
+  out.grad_norm = step.grad_norm();
+  out.seconds = step.seconds();
+  out.samples = step.samples();
+  out.phase_seconds.insert(step.phase_seconds().begin(), step.phase_seconds().end());
+  out.swap = FromProto(step.swap());
+  out.device_bytes_peak = step.device_bytes_peak();
+  return out;
+}
+
+ReadyUpdate FromProto(const v1::Ready& ready) {
+  ReadyUpdate out;
+  out.plan_json = ready.plan_json();
+  out.plan_text = ready.plan_text();
+  out.device = ready.device();
+  out.resumed_from = ready.resumed_from();
+  out.start_step = ready.start_step();
+  out.total_steps = ready.total_steps();
+  out.skipped_checkpoints.assign(ready.skipped_checkpoints().begin(), ready.skipped_checkpoints().end());
+  return out;
+}
+
+MemoryUpdate FromProto(const v1::MemoryReport& memory) {
+  MemoryUpdate out;
+  out.planned_bytes.insert(memory.device_planned_bytes().begin(), memory.device_planned_bytes().end());
+  out.allocated_bytes.insert(memory.device_allocated_bytes().begin(), memory.device_allocated_bytes().end());
+  out.peak_bytes.insert(memory.device_peak_bytes().begin(), memory.device_peak_bytes().end());
+  out.device_budget_bytes = memory.device_budget_bytes();
+  out.host_rss_bytes = memory.host_rss_bytes();
+  out.host_pinned_bytes = memory.host_pinned_bytes();
+  out.host_master_bytes = memory.host_master_bytes();
+  out.pinning_fell_back = memory.pinning_fell_back();
+  return out;
+}
+
+CheckpointUpdate FromProto(const v1::CheckpointCommitted& checkpoint) {
+  CheckpointUpdate out;
+  out.checkpoint.step = checkpoint.step();
+  out.checkpoint.bytes = checkpoint.bytes();
+  out.checkpoint.directory = checkpoint.directory();
+  out.checkpoint.manifest_sha256 = checkpoint.manifest_sha256();
+  out.seconds = checkpoint.seconds();
+  return out;
+}
+
+}  // namespace
+
+std::string ValidUtf8(const std::string& text) { return proto::ToValidUtf8(text); }
+
+v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) {
+  v1::Job out;
+  out.set_name(absl::StrCat("jobs/", job.id));
+  out.set_uid(job.uid);
+  // Both blobs were serialised by this server; a row that does not parse shows as an empty message.
+  out.mutable_spec()->ParsePartialFromString(job.spec);
+  out.set_state(static_cast<v1::JobState>(job.state));
+  out.set_state_reason(job.state_reason);
+  out.set_state_message(ValidUtf8(job.state_message));
+  if (job.failure.category != FailureCategory::kNone) *out.mutable_failure() = ToProto(job.failure);
+  *out.mutable_progress() = ToProto(job.progress);
+  if (!job.plan.empty() && out.mutable_plan()->ParsePartialFromString(job.plan)) {
+    if (!job.plan_json.empty()) out.mutable_plan()->set_json(ValidUtf8(job.plan_json));
+    if (!job.plan_text.empty()) out.mutable_plan()->set_text(ValidUtf8(job.plan_text));
+    if (view != v1::JOB_VIEW_FULL) {
+      out.mutable_plan()->clear_json();
+      out.mutable_plan()->clear_text();
+    }
+  }
+  out.set_attempt(job.attempt);
+  if (!job.device.empty()) out.set_device(absl::StrCat("devices/", job.device));
+  out.set_queue_position(queue_position);
+  SetTime(job.create_micros, out.mutable_create_time());
+  if (job.start_micros != 0) SetTime(job.start_micros, out.mutable_start_time());
+  if (job.end_micros != 0) SetTime(job.end_micros, out.mutable_end_time());
+  SetTime(job.update_micros, out.mutable_update_time());
+  out.set_etag(absl::StrCat("v", job.version));
+  out.set_output_directory(job.output_directory);
+  out.set_retry_of(job.retry_of);
+  for (const std::string& warning : job.warnings) out.add_warnings(ValidUtf8(warning));
+  return out;
+}
+
+v1::JobEvent ToProto(const EventRecord& event) {
+  v1::JobEvent out;
+  out.set_sequence(event.sequence);
+  out.set_type(static_cast<v1::JobEvent::Type>(event.type));
+  if (!event.job_id.empty()) out.set_job(absl::StrCat("jobs/", event.job_id));
+  SetTime(event.time_micros, out.mutable_time());
+  if (!event.job_id.empty()) out.set_state(static_cast<v1::JobState>(event.state));
+  out.set_reason(event.reason);
+  out.set_message(ValidUtf8(event.message));
+  if (event.failure.has_value()) *out.mutable_failure() = ToProto(*event.failure);
+  if (event.progress.has_value()) *out.mutable_progress() = ToProto(*event.progress);
+  out.set_attempt(event.attempt);
+  return out;
+}
+
+v1::Attempt ToProto(const std::string& job_id, const AttemptRecord& attempt) {
+  v1::Attempt out;
+  out.set_name(absl::StrCat("jobs/", job_id, "/attempts/", attempt.number));
+  out.set_number(attempt.number);
+  out.set_device(absl::StrCat("devices/", attempt.device));
+  if (attempt.start_micros != 0) SetTime(attempt.start_micros, out.mutable_start_time());
+  if (attempt.end_micros != 0) SetTime(attempt.end_micros, out.mutable_end_time());
+  out.set_start_step(attempt.start_step);
+  out.set_end_step(attempt.end_step);
+  if (attempt.failure.category != FailureCategory::kNone) {
+    *out.mutable_failure() = ToProto(attempt.failure);
+  }
+  return out;
+}
+
+v1::Checkpoint ToProto(const std::string& job_id, const CheckpointRecord& checkpoint) {
+  v1::Checkpoint out;
+  out.set_name(absl::StrCat("jobs/", job_id, "/checkpoints/", checkpoint.step));
+  out.set_step(checkpoint.step);
+  out.set_bytes(checkpoint.bytes);
+  SetTime(checkpoint.create_micros, out.mutable_create_time());
+  out.set_directory(checkpoint.directory);
+  out.set_manifest_sha256(checkpoint.manifest_sha256);
+  return out;
+}
+
+v1::Device ToProto(const DeviceState& device) {
+  v1::Device out;
+  out.set_name(absl::StrCat("devices/", device.name));
+  out.set_kind(static_cast<v1::Device::Kind>(device.kind));
+  out.set_description(ValidUtf8(device.description));
+  out.set_uuid(device.uuid);
+  out.set_total_bytes(device.total_bytes);
+  out.set_free_bytes(device.free_bytes);
+  out.set_health(static_cast<v1::Device::Health>(device.health));
+  out.set_health_reason(ValidUtf8(device.health_reason));
+  if (!device.holder.empty()) out.set_job(absl::StrCat("jobs/", device.holder));
+  out.set_lockable_bytes(device.lockable_bytes);
+  return out;
+}
+
+absl::StatusOr<WorkerUpdate> FromProto(const v1::WorkerMessage& message) {
+  switch (message.body_case()) {
+    case v1::WorkerMessage::kHello:
+      return WorkerUpdate(AttachedUpdate{message.hello().build(), message.hello().pid()});
+    case v1::WorkerMessage::kHeartbeat:
+      return WorkerUpdate(HeartbeatUpdate{});
+    case v1::WorkerMessage::kReady:
+      return WorkerUpdate(FromProto(message.ready()));
+    case v1::WorkerMessage::kSteps: {
+      StepsUpdate steps;
+      for (const v1::Step& step : message.steps().steps()) steps.steps.push_back(FromProto(step));
+      return WorkerUpdate(std::move(steps));
+    }
+    case v1::WorkerMessage::kCheckpoint:
+      return WorkerUpdate(FromProto(message.checkpoint()));
+    case v1::WorkerMessage::kSample:
+      return WorkerUpdate(SampleUpdate{message.sample().step(), message.sample().file()});
+    case v1::WorkerMessage::kMemory:
+      return WorkerUpdate(FromProto(message.memory()));
+    case v1::WorkerMessage::kWarning:
+      return WorkerUpdate(WarningUpdate{message.warning().reason(), message.warning().message()});
+    case v1::WorkerMessage::kPhase:
+      return WorkerUpdate(PhaseUpdate{message.phase().phase()});
+    case v1::WorkerMessage::kExiting:
+      return WorkerUpdate(ExitingUpdate{message.exiting().exit_code(), FromProto(message.exiting().failure()),
+                                        message.exiting().adapter_file(), message.exiting().step()});
+    case v1::WorkerMessage::BODY_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a worker message has no body this server knows");
+}
+
+v1::ServerMessage ToProto(const WorkerCommand& command) {
+  v1::ServerMessage out;
+  switch (command.kind) {
+    case CommandKind::kCheckpoint:
+      out.mutable_checkpoint();
+      break;
+    case CommandKind::kSample:
+      out.mutable_sample();
+      break;
+    case CommandKind::kStop: {
+      v1::Stop* stop = out.mutable_stop();
+      stop->set_mode(command.stop_mode == StopMode::kSuspend ? v1::Stop::MODE_SUSPEND
+                     : command.stop_mode == StopMode::kNow   ? v1::Stop::MODE_NOW
+                                                             : v1::Stop::MODE_CANCEL);
+      stop->set_grace_seconds(command.grace_seconds);
+      break;
+    }
+  }
+  return out;
+}
+
+bool IsValidJobId(const std::string& id) {
+  if (id.empty() || id.size() > 63 || !std::islower(static_cast<unsigned char>(id[0]))) return false;
+  for (const char c : id) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (!std::islower(byte) && !std::isdigit(byte) && c != '-') return false;
+  }
+  return id.back() != '-';
+}
+
+absl::StatusOr<std::string> JobIdOf(const std::string& name) {
+  const std::string id(absl::StripPrefix(name, "jobs/"));
+  if (!IsValidJobId(id)) {
+    return absl::InvalidArgumentError("name: must be jobs/ and a job id");
+  }
+  return id;
+}
+
+}  // namespace blockswap::server
