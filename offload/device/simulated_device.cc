@@ -75,8 +75,8 @@ SimulatedDevice::Operation SimulatedDevice::Queue(Stream stream, absl::Duration 
 
 absl::Status SimulatedDevice::Track(const Operation& operation, AccessKind kind,
                                     const std::byte* data, int64_t bytes) {
-  const SimulatedAccess access{operation.stream, kind,  data, data + bytes,
-                               operation.start,  operation.finish};
+  const SimulatedAccess access{operation.stream, kind, data, data + bytes, operation.start,
+                               operation.finish};
   const Clock& clock = state(operation.stream).clock;
   absl::Status status;
   for (const TrackedAccess& earlier : tracked_) {
@@ -89,16 +89,17 @@ absl::Status SimulatedDevice::Track(const Operation& operation, AccessKind kind,
         KindName(earlier.access.kind), " ", earlier.operation));
     status.Update(absl::InternalError(violations_.back()));
   }
-  // An access that this one covers and is ordered behind cannot conflict with anything this one does not.
-  tracked_.erase(
-      std::remove_if(tracked_.begin(), tracked_.end(),
-                     [&](const TrackedAccess& earlier) {
-                       const bool same_reader = earlier.access.stream == operation.stream &&
-                                                earlier.access.kind == AccessKind::kRead;
-                       return Covers(access, earlier.access) &&
-                              (kind == AccessKind::kWrite || same_reader);
-                     }),
-      tracked_.end());
+  // An access that this one covers and is ordered behind cannot conflict with anything this one
+  // does not.
+  tracked_.erase(std::remove_if(tracked_.begin(), tracked_.end(),
+                                [&](const TrackedAccess& earlier) {
+                                  const bool same_reader =
+                                      earlier.access.stream == operation.stream &&
+                                      earlier.access.kind == AccessKind::kRead;
+                                  return Covers(access, earlier.access) &&
+                                         (kind == AccessKind::kWrite || same_reader);
+                                }),
+                 tracked_.end());
   tracked_.push_back({access, operation.number});
   accesses_.push_back(access);
   return status;
@@ -283,9 +284,9 @@ absl::Status SimulatedDevice::LockHostMemory(std::byte* /*data*/, int64_t bytes)
   BLOCKSWAP_RETURN_IF_ERROR(Enter());
   if (!Passes(calls_.lock, options_.failures.lock) ||
       bytes > options_.lockable_bytes - locked_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "page-locked host memory refused: asked ", bytes, " bytes, locked ", locked_bytes_,
-        ", limit ", options_.lockable_bytes, "; lower blocks_to_swap"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("page-locked host memory refused: asked ", bytes, " bytes, locked ",
+                     locked_bytes_, ", limit ", options_.lockable_bytes, "; lower blocks_to_swap"));
   }
   locked_bytes_ += bytes;
   return absl::OkStatus();
@@ -294,7 +295,8 @@ absl::Status SimulatedDevice::LockHostMemory(std::byte* /*data*/, int64_t bytes)
 void SimulatedDevice::UnlockHostMemory(std::byte* data, int64_t bytes) {
   base::MutexLock lock(mutex_);
   locked_bytes_ -= bytes;
-  // The memory goes back to the system: an access tracked there says nothing about who gets it next.
+  // The memory goes back to the system: an access tracked there says nothing about who gets it
+  // next.
   const auto inside = [&](const TrackedAccess& tracked) {
     return tracked.access.begin < data + bytes && data < tracked.access.end;
   };

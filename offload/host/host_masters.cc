@@ -38,26 +38,44 @@ absl::Status Refused(int64_t bytes, int num_buffers, const absl::Status& cause) 
 
 }  // namespace
 
-absl::StatusOr<HostMasters> HostMasters::Create(DeviceRuntime* device,
-                                                const std::vector<int64_t>& sizes, PinPolicy policy,
-                                                Mixing mixing) {
-  HostMasters masters;
-  const int count = static_cast<int>(sizes.size());
-  const int64_t total = SumOfFirst(sizes, count);
-  int num_pinned = policy == PinPolicy::kNever ? 0 : count;
-  while (num_pinned > 0) {
-    absl::StatusOr<PinnedArena> pinned =
-        PinnedArena::Create(device, SumOfFirst(sizes, num_pinned), PinnedArena::Lock::kYes);
-    if (pinned.ok()) {
-      masters.pinned_ = *std::move(pinned);
-      break;
-    }
-    if (policy == PinPolicy::kRequired) return Refused(total, count, pinned.status());
+int HostMasters::LockSome(DeviceRuntime* device, const std::vector<int64_t>& sizes,
+                          int64_t reserved_bytes) {
+  // Held only while trying, so that what is left afterwards is enough for the staging buffers.
+  const absl::StatusOr<PinnedArena> reserved =
+      PinnedArena::Create(device, reserved_bytes, PinnedArena::Lock::kYes);
+  if (!reserved.ok()) return 0;
+  int count = static_cast<int>(sizes.size());
+  while (count > 0) {
     // First down to what the limit promises, then by halves: a driver may refuse for reasons it
     // does not tell.
     const int promised = CountThatFits(sizes, ReadHostFacts().lockable_bytes);
-    num_pinned = promised < num_pinned ? promised : num_pinned / 2;
-    if (mixing == Mixing::kForbidden) num_pinned = 0;
+    count = promised < count ? promised : count / 2;
+    absl::StatusOr<PinnedArena> pinned =
+        PinnedArena::Create(device, SumOfFirst(sizes, count), PinnedArena::Lock::kYes);
+    if (!pinned.ok()) continue;
+    pinned_ = *std::move(pinned);
+    break;
+  }
+  return count;
+}
+
+absl::StatusOr<HostMasters> HostMasters::Create(DeviceRuntime* device,
+                                                const std::vector<int64_t>& sizes, PinPolicy policy,
+                                                const Sharing& sharing) {
+  HostMasters masters;
+  const int count = static_cast<int>(sizes.size());
+  const int64_t total = SumOfFirst(sizes, count);
+  int num_pinned = 0;
+  if (policy != PinPolicy::kNever) {
+    absl::StatusOr<PinnedArena> all = PinnedArena::Create(device, total, PinnedArena::Lock::kYes);
+    if (all.ok()) {
+      masters.pinned_ = *std::move(all);
+      num_pinned = count;
+    } else if (policy == PinPolicy::kRequired) {
+      return Refused(total, count, all.status());
+    } else if (!sharing.one_tier) {
+      num_pinned = masters.LockSome(device, sizes, sharing.reserved_bytes);
+    }
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(
       masters.pageable_,

@@ -23,15 +23,19 @@ struct HostBuffer {
 // Owns: the arenas. Thread safety: immutable after Create.
 class HostMasters {
  public:
-  enum class Mixing { kAllowed, kForbidden };
+  // What else to heed when not everything can be locked.
+  struct Sharing {
+    bool one_tier = false;  // then lock nothing rather than a part
+    int64_t reserved_bytes =
+        0;  // to be left lockable for the staging buffers that pageable masters need
+  };
 
   // One buffer per entry of `sizes` (multiples of kTensorAlignment). kAuto locks everything if the
-  // system allows it, else the first buffers that the limit allows (none when `mixing` forbids two
-  // tiers); kRequired fails with ResourceExhausted naming page-locked host memory; kNever locks
-  // nothing.
+  // system allows it, else the first buffers that the limit allows; kRequired fails with
+  // ResourceExhausted naming page-locked host memory; kNever locks nothing.
   static absl::StatusOr<HostMasters> Create(DeviceRuntime* device,
                                             const std::vector<int64_t>& sizes, PinPolicy policy,
-                                            Mixing mixing);
+                                            const Sharing& sharing);
 
   const HostBuffer& buffer(int index) const { return buffers_[index]; }
   int size() const { return static_cast<int>(buffers_.size()); }
@@ -40,6 +44,8 @@ class HostMasters {
   bool has_pageable() const { return pageable_.bytes() > 0; }
 
  private:
+  // Locks as many leading buffers as the system lets it and returns their number.
+  int LockSome(DeviceRuntime* device, const std::vector<int64_t>& sizes, int64_t reserved_bytes);
   void Assign(const std::vector<int64_t>& sizes, int num_pinned);
 
   PinnedArena pinned_;

@@ -82,7 +82,8 @@ absl::Status AssignTiers(const PlanRequest& request, const Candidate& candidate,
     HostTier tier = all_pinned ? HostTier::kPinned : HostTier::kPageable;
     if (!all_pinned && policy == PinPolicy::kAuto && plan.mode == TransferMode::kH2dOnly) {
       const int64_t bytes = request.model.blocks[block].bytes;
-      const bool fits = prediction.pageable_bytes == 0 && prediction.pinned_bytes + bytes <= limit;
+      const bool fits = prediction.pageable_bytes == 0 &&
+                        prediction.pinned_bytes + bytes <= limit - candidate.staging_bytes;
       tier = fits ? HostTier::kPinned : HostTier::kPageable;
       (fits ? prediction.pinned_bytes : prediction.pageable_bytes) += bytes;
     }

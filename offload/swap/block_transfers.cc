@@ -39,13 +39,15 @@ absl::Status BlockTransfers::TakeHostMemory() {
     free_buffers_.push_back(static_cast<int>(sizes.size()));
     sizes.push_back(plan_->slot_bytes);
   }
-  const auto mixing = exchange() ? HostMasters::Mixing::kForbidden : HostMasters::Mixing::kAllowed;
+  const int num_staging = exchange() ? 2 : plan_->slots;
+  const bool may_stage = device_->copies_need_pinned_memory();
+  const HostMasters::Sharing sharing{
+      .one_tier = exchange(), .reserved_bytes = may_stage ? num_staging * plan_->slot_bytes : 0};
   BLOCKSWAP_ASSIGN_OR_RETURN(masters_,
-                             HostMasters::Create(device_, sizes, plan_->pin_policy, mixing));
-  if (device_->copies_need_pinned_memory() && masters_.has_pageable()) {
-    const int num_buffers = exchange() ? 2 : plan_->slots;
+                             HostMasters::Create(device_, sizes, plan_->pin_policy, sharing));
+  if (may_stage && masters_.has_pageable()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(staging_,
-                               StagingPool::Create(device_, num_buffers, plan_->slot_bytes));
+                               StagingPool::Create(device_, num_staging, plan_->slot_bytes));
   }
   return absl::OkStatus();
 }

@@ -213,11 +213,13 @@ TEST(PlannerTest, PinsAsMuchAsTheLimitAllowsAndSaysWhatIsLeft) {
   request.copies_need_pinned_memory = true;
   const absl::StatusOr<SwapPlan> plan = Plan(request);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->prediction.pageable_bytes, 2 * kBlock);
-  EXPECT_EQ(plan->prediction.pinned_bytes, 3 * kBlock + 2 * kBlock);  // and the staging buffers
+  EXPECT_EQ(plan->prediction.pageable_bytes, 4 * kBlock);
+  EXPECT_EQ(plan->prediction.pinned_bytes, kBlock + 2 * kBlock);  // one master, two staging buffers
   EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("stay pageable")));
   EXPECT_EQ(plan->blocks[1].tier, HostTier::kPinned);
   EXPECT_EQ(plan->blocks[9].tier, HostTier::kPageable);
+  request.copies_need_pinned_memory = false;  // nothing is staged then
+  EXPECT_EQ(Plan(request)->prediction.pinned_bytes, 3 * kBlock);
 }
 
 TEST(PlannerTest, RequiredPinningBeyondTheLimitIsRefused) {
