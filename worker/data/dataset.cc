@@ -50,6 +50,8 @@ int64_t NumBatches(const Bucket& bucket) {
 
 }  // namespace
 
+std::string Dataset::datasets_json() const { return datasets_json_; }
+
 int64_t Dataset::batches_per_epoch() const {
   int64_t batches = 0;
   for (const Bucket& bucket : buckets_) batches += NumBatches(bucket);

@@ -44,14 +44,19 @@ class PromptLine {
 
   absl::Status Parse(absl::string_view line) {
     const std::vector<std::string> parts = absl::StrSplit(line, " --");
-    const absl::string_view text = absl::StripAsciiWhitespace(parts[0]);
-    prompt_->text = std::string(text.data(), text.size());
-    for (size_t i = 1; i < parts.size(); ++i) {
-      const std::vector<std::string> words =
-          absl::StrSplit(absl::StripAsciiWhitespace(parts[i]), absl::MaxSplits(' ', 1));
-      const std::string value(words.size() == 2 ? absl::StripAsciiWhitespace(words[1]).data() : "",
-                              words.size() == 2 ? absl::StripAsciiWhitespace(words[1]).size() : 0);
-      BLOCKSWAP_RETURN_IF_ERROR(Option(words[0], value));
+    std::string text = parts[0];
+    size_t next = 1;
+    // A dash between words of the prompt is no option.
+    for (; next < parts.size() && absl::StartsWith(parts[next], " "); ++next) {
+      absl::StrAppend(&text, " --", parts[next]);
+    }
+    absl::StripAsciiWhitespace(&text);
+    prompt_->text = text;
+    for (; next < parts.size(); ++next) {
+      std::vector<std::string> words = absl::StrSplit(parts[next], absl::MaxSplits(' ', 1));
+      words.resize(2);
+      absl::StripAsciiWhitespace(&words[1]);
+      BLOCKSWAP_RETURN_IF_ERROR(Option(words[0], words[1]));
     }
     return absl::OkStatus();
   }
