@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics/server_metrics.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "offload/base/proc_file.h"
+#include "server/metrics/http_server.h"
+#include "tests/server/testing/temporary_directory.h"
+
+namespace blockswap::server {
+namespace {
+
+WorkerStep Step(int64_t step) {
+  WorkerStep report;
+  report.step = step;
+  report.loss = 0.5;
+  report.seconds = 0.1;
+  report.samples = 2;
+  report.swap.h2d_bytes = 1000 * step;
+  report.swap.hits = 3 * step;
+  report.swap.forward_stall_seconds = 0.01;
+  return report;
+}
+
+MemoryUpdate Memory() {
+  MemoryUpdate memory;
+  for (const char* purpose : {"ring", "resident", "activations", "adapter", "optimizer"}) {
+    memory.planned_bytes[purpose] = memory.allocated_bytes[purpose] = memory.peak_bytes[purpose] = 1000;
+  }
+  return memory;
+}
+
+// One job of one step, from start to end, as the scheduler reports it.
+void RunOneStepJob(ServerMetrics& metrics, int number) {
+  metrics.JobSubmitted("accepted");
+  metrics.JobQueuedFor(0.1);
+  metrics.slots().WorkerStarted({"host", absl::StrCat("job-", number), "host", "", "qwen_image", 1});
+  metrics.slots().Heartbeat("host", number);
+  metrics.slots().Ready("host", 0, 1);
+  metrics.slots().Memory("host", Memory());
+  metrics.slots().Step("host", Step(1), number);
+  metrics.slots().CheckpointWritten("host", 100, 0.1, number);
+  metrics.slots().WorkerEnded("host");
+  metrics.WorkerExited("ok");
+  metrics.AttemptEnded("succeeded", 1);
+  metrics.JobFinished("succeeded", FailureCategory::kNone);
+}
+
+std::map<std::string, double> Counters(const std::string& text) {
+  std::map<std::string, double> counters;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t space = line.rfind(' ');
+    const std::string name(line.substr(0, space));
+    if (absl::StrContains(name, "_total") && !absl::StartsWith(name, "process_")) {
+      counters[name] = std::atof(std::string(line.substr(space + 1)).c_str());
+    }
+  }
+  return counters;
+}
+
+class ServerMetricsTest : public ::testing::Test {
+ protected:
+  ServerMetrics metrics_{BuildInfo{"1", "abc", "1.51"}};
+};
+
+// F053: series and memory level off however many jobs pass; counters never go down.
+TEST_F(ServerMetricsTest, FiveThousandJobsLeaveAsManySeriesAsFifty) {
+  for (int job = 0; job < 50; ++job) RunOneStepJob(metrics_, job);
+  const int64_t series = metrics_.CountSeries();
+  const int64_t resident = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
+  std::map<std::string, double> before = Counters(metrics_.Render());
+  for (int job = 50; job < 5000; ++job) {
+    RunOneStepJob(metrics_, job);
+    if (job % 1000 != 0) continue;
+    std::map<std::string, double> now = Counters(metrics_.Render());
+    for (const auto& [name, value] : before) EXPECT_GE(now[name], value) << name;
+    before = std::move(now);
+  }
+  EXPECT_EQ(metrics_.CountSeries(), series);
+  EXPECT_LT(series, 2000);
+  const int64_t grown = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0) - resident;
+  EXPECT_LT(grown, int64_t{8} << 20);
+  EXPECT_EQ(Counters(metrics_.Render())["blockswap_train_steps_total{slot=\"host\"}"], 5000);
+  EXPECT_EQ(Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"], 5000 * 1000);
+}
+
+// F053: the only series that names a job goes with it.
+TEST_F(ServerMetricsTest, FinishedJobsInfoSeriesIsRemoved) {
+  RunOneStepJob(metrics_, 1);
+  EXPECT_TRUE(absl::StrContains(metrics_.Render(), "job=\"job-1\""));
+  RunOneStepJob(metrics_, 2);
+  EXPECT_FALSE(absl::StrContains(metrics_.Render(), "job=\"job-1\""));
+  EXPECT_TRUE(absl::StrContains(metrics_.Render(), "job=\"job-2\""));
+  metrics_.slots().RemoveInfo("host");
+  EXPECT_FALSE(absl::StrContains(metrics_.Render(), "job-2"));
+}
+
+TEST_F(ServerMetricsTest, JobNamesAppearOnOneSeriesOnly) {
+  RunOneStepJob(metrics_, 77);
+  int lines = 0;
+  for (absl::string_view line : absl::StrSplit(metrics_.Render(), '\n')) {
+    if (!absl::StrContains(line, "job-77")) continue;
+    ++lines;
+    EXPECT_TRUE(absl::StartsWith(line, "blockswap_worker_info{"));
+  }
+  EXPECT_EQ(lines, 1);
+}
+
+TEST_F(ServerMetricsTest, CountersGoOnWhenAWorkerStartsFromZero) {
+  metrics_.slots().WorkerStarted({"host", "a", "host", "", "m", 1});
+  metrics_.slots().Step("host", Step(5), 1);
+  metrics_.slots().WorkerStarted({"host", "a", "host", "", "m", 2});
+  metrics_.slots().Step("host", Step(2), 1);
+  EXPECT_EQ(Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"], 7000);
+}
+
+TEST_F(ServerMetricsTest, EveryStateIsThereFromTheStart) {
+  const std::string text = metrics_.Render();
+  for (const char* state : {"queued", "starting", "running", "suspending", "suspended", "recovering",
+                            "cancelling", "succeeded", "failed", "cancelled"}) {
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("blockswap_jobs{state=\"", state, "\"} 0"))) << state;
+  }
+}
+
+TEST_F(ServerMetricsTest, PromtoolFindsNothingWrong) {
+  if (::access("/usr/bin/promtool", X_OK) != 0) GTEST_SKIP() << "promtool is not installed";
+  RunOneStepJob(metrics_, 1);
+  metrics_.SetHost(ReadHostMemory());
+  metrics_.SetStorage("state", {1, 2});
+  metrics_.SchedulerPass(0.1);
+  metrics_.StoreTransaction(true, 0.1);
+  TemporaryDirectory directory;
+  const std::string file = directory.path() + "/metrics";
+  std::ofstream(file) << metrics_.Render();
+  const std::string command = absl::StrCat("promtool check metrics < ", file, " > ", file, ".out 2>&1");
+  const int result = std::system(command.c_str());
+  std::stringstream output;
+  output << std::ifstream(file + ".out").rdbuf();
+  EXPECT_EQ(result, 0) << output.str();
+  EXPECT_EQ(output.str(), "");
+}
+
+}  // namespace
+}  // namespace blockswap::server
