@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "offload/plan/slot_layout.h"
+
 namespace blockswap::offload {
 namespace {
 
@@ -27,9 +29,25 @@ void PlaceRing(const PlanRequest& request, const std::vector<BlockList>& lists,
     candidate.resident_bytes -= blocks[block].bytes;
   }
   for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
+  candidate.ring_bytes = candidate.slots * candidate.slot_bytes;
   if (request.copies_need_pinned_memory) {
     candidate.staging_bytes = candidate.slots * candidate.slot_bytes;
   }
+}
+
+// As much of the plan as its slot layout depends on.
+SwapPlan SketchExchange(const PlanRequest& request, const Candidate& candidate) {
+  const int num_blocks = static_cast<int>(request.model.blocks.size());
+  SwapPlan plan;
+  plan.mode = TransferMode::kExchange;
+  plan.slots = candidate.slots;
+  plan.slot_bytes = candidate.slot_bytes;
+  plan.blocks.resize(static_cast<size_t>(num_blocks));
+  for (int block : candidate.streamed) plan.blocks[block].residence = Residence::kStreamed;
+  const std::vector<ExchangeList>& lists = candidate.exchange_lists;
+  plan.training = ExchangeSchedule(PassKind::kTraining, num_blocks, lists, /*micro_batches=*/1);
+  plan.forward_only = ExchangeSchedule(PassKind::kForwardOnly, num_blocks, lists, 1);
+  return plan;
 }
 
 void PlaceExchange(const PlanRequest& request, const std::vector<BlockList>& lists,
@@ -50,9 +68,9 @@ void PlaceExchange(const PlanRequest& request, const std::vector<BlockList>& lis
   for (const BlockProfile& block : blocks) {
     candidate.slot_bytes = std::max(candidate.slot_bytes, block.bytes);
   }
-  // One more than blocks are away: the leaving block needs a place before the coming one has left
-  // its own.
-  candidate.host_bytes = (num_streamed + 1) * candidate.slot_bytes;
+  const SlotLayout layout = LayoutSlots(SketchExchange(request, candidate), blocks);
+  candidate.ring_bytes = layout.slot_bytes();
+  candidate.host_bytes = layout.host_bytes();
   if (request.copies_need_pinned_memory) candidate.staging_bytes = 2 * candidate.slot_bytes;
 }
 
@@ -105,10 +123,9 @@ Candidate MakeCandidate(const PlanRequest& request, int blocks_to_swap, int ring
     PlaceRing(request, lists, per_list, ring_size, candidate);
   }
   std::sort(candidate.streamed.begin(), candidate.streamed.end());
-  candidate.device_bytes = candidate.resident_bytes + candidate.slots * candidate.slot_bytes +
-                           model.edge_bytes + model.adapter_bytes + model.optimizer_bytes +
-                           model.boundary_bytes + model.block_activation_bytes +
-                           model.edge_activation_bytes;
+  candidate.device_bytes = candidate.resident_bytes + candidate.ring_bytes + model.edge_bytes +
+                           model.adapter_bytes + model.optimizer_bytes + model.boundary_bytes +
+                           model.block_activation_bytes + model.edge_activation_bytes;
   return candidate;
 }
 

@@ -31,7 +31,8 @@ struct Candidate {
   std::vector<int> streamed;
   std::vector<ExchangeList> exchange_lists;
   int slots = 0;
-  int64_t slot_bytes = 0;
+  int64_t slot_bytes = 0;  // of the largest slot
+  int64_t ring_bytes = 0;  // of all slots
   int64_t resident_bytes = 0;
   int64_t host_bytes = 0;     // masters, or exchange buffers
   int64_t staging_bytes = 0;  // pinned buffers that pageable masters pass through, at most

@@ -115,7 +115,7 @@ void PredictBytes(const PlanRequest& request, const Candidate& candidate, SwapPl
   const ModelProfile& model = request.model;
   Prediction& prediction = plan.prediction;
   prediction.device_bytes = candidate.device_bytes;
-  prediction.ring_bytes = candidate.slots * candidate.slot_bytes;
+  prediction.ring_bytes = candidate.ring_bytes;
   prediction.resident_bytes = candidate.resident_bytes;
   prediction.edge_bytes = model.edge_bytes;
   prediction.adapter_bytes = model.adapter_bytes;

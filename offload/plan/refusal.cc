@@ -57,9 +57,9 @@ std::optional<Candidate> AnyThatFits(const PlanRequest& request, const Budgets& 
 
 std::string Breakdown(const PlanRequest& request, const Candidate& candidate) {
   const ModelProfile& model = request.model;
-  return absl::StrCat("ring ", base::FormatByteSize(candidate.slots * candidate.slot_bytes),
-                      ", resident blocks ", base::FormatByteSize(candidate.resident_bytes),
-                      ", other weights ", base::FormatByteSize(model.edge_bytes), ", adapter ",
+  return absl::StrCat("ring ", base::FormatByteSize(candidate.ring_bytes), ", resident blocks ",
+                      base::FormatByteSize(candidate.resident_bytes), ", other weights ",
+                      base::FormatByteSize(model.edge_bytes), ", adapter ",
                       base::FormatByteSize(model.adapter_bytes), ", optimizer ",
                       base::FormatByteSize(model.optimizer_bytes), ", activations ",
                       base::FormatByteSize(model.boundary_bytes + model.block_activation_bytes +

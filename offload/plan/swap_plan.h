@@ -64,7 +64,7 @@ struct Prediction {
 struct SwapPlan {
   std::vector<BlockPlacement> blocks;
   int slots = 0;              // device slots that streamed blocks share (exchange: all device slots)
-  int64_t slot_bytes = 0;     // size of each: the largest streamed block
+  int64_t slot_bytes = 0;     // of the largest; slot_layout.h has the size of each
   TransferMode mode = TransferMode::kH2dOnly;
   Granularity granularity = Granularity::kBlock;
   PinPolicy pin_policy = PinPolicy::kAuto;

@@ -86,7 +86,7 @@ absl::Status BlockSwapper::Impl::RestoreInitial() {
   const std::vector<int>& initial = schedule().initial;
   for (int block : initial) {
     if (ring_.SlotOf(block) != kNoSlot) continue;
-    const int slot = ring_.Victim(blocks_[block].bytes, [&](int other) {
+    const int slot = ring_.Victim(layout_.capacity_of[block], [&](int other) {
       return absl::c_linear_search(initial, other) ? -2 : cursor().DistanceToNextUse(other);
     });
     if (slot == kNoSlot) continue;
@@ -100,14 +100,14 @@ absl::Status BlockSwapper::Impl::RunTransfers(int visit) {
     if (ring_.SlotOf(transfer.load) != kNoSlot) continue;
     const int slot = ring_.SlotOf(transfer.evict);
     if (slot == kNoSlot || ring_.slot(slot).leases > 0) continue;
-    if (ring_.slot(slot).memory.bytes < blocks_[transfer.load].bytes) continue;
+    if (ring_.slot(slot).memory.bytes != layout_.capacity_of[transfer.load]) continue;
     BLOCKSWAP_RETURN_IF_ERROR(transfers_->Load(transfer.load, slot));
   }
   return absl::OkStatus();
 }
 
 absl::Status BlockSwapper::Impl::LoadOnDemand(int block) {
-  const int slot = ring_.Victim(blocks_[block].bytes,
+  const int slot = ring_.Victim(layout_.capacity_of[block],
                                 [&](int other) { return cursor().DistanceToNextUse(other); });
   if (slot == kNoSlot) {
     return absl::FailedPreconditionError(

@@ -12,6 +12,7 @@ BlockSwapper::Impl::Impl(DeviceRuntime* device, SwapPlan plan, std::vector<Block
     : device_(device),
       plan_(std::move(plan)),
       blocks_(std::move(blocks)),
+      layout_(LayoutSlots(plan_, blocks_)),
       training_(&plan_.training, PassKind::kTraining, static_cast<int>(blocks_.size())),
       forward_only_(&plan_.forward_only, PassKind::kForwardOnly, static_cast<int>(blocks_.size())),
       resident_of_(blocks_.size()),
@@ -36,16 +37,18 @@ absl::Status BlockSwapper::Impl::TakeMemory() {
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(
       residents_, DeviceArena::Create(device_, resident_bytes, MemoryTag::kResidentBlocks));
-  BLOCKSWAP_ASSIGN_OR_RETURN(
-      slots_arena_, DeviceArena::Create(device_, plan_.slots * plan_.slot_bytes, MemoryTag::kRing));
+  BLOCKSWAP_ASSIGN_OR_RETURN(slots_arena_,
+                             DeviceArena::Create(device_, layout_.slot_bytes(), MemoryTag::kRing));
   int64_t offset = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (all_in_slots || plan_.blocks[i].residence == Residence::kStreamed) continue;
     resident_of_[i] = residents_.Sub(offset, blocks_[i].bytes);
     offset += blocks_[i].bytes;
   }
-  for (int slot = 0; slot < plan_.slots; ++slot) {
-    ring_.AddSlot({.memory = slots_arena_.Sub(slot * plan_.slot_bytes, plan_.slot_bytes)});
+  offset = 0;
+  for (int64_t bytes : layout_.slots) {
+    ring_.AddSlot({.memory = slots_arena_.Sub(offset, bytes)});
+    offset += bytes;
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(read_event_, device_->CreateEvent());
   BLOCKSWAP_ASSIGN_OR_RETURN(transfers_, BlockTransfers::Create(device_, &plan_, &blocks_, &ring_));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offload/device/device_arena.h"
+#include "offload/plan/slot_layout.h"
 #include "offload/swap/block_swapper.h"
 #include "offload/swap/block_transfers.h"
 #include "offload/swap/slot_ring.h"
@@ -54,6 +55,7 @@ class BlockSwapper::Impl {
   DeviceRuntime* const device_;
   const SwapPlan plan_;
   const std::vector<BlockProfile> blocks_;
+  const SlotLayout layout_;
   VisitCursor training_;
   VisitCursor forward_only_;
   PassKind pass_ = PassKind::kTraining;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "offload/base/status_macros.h"
+#include "offload/plan/slot_layout.h"
 
 namespace blockswap::offload {
 
@@ -28,16 +29,12 @@ BlockTransfers::~BlockTransfers() {
 
 absl::Status BlockTransfers::TakeHostMemory() {
   buffer_of_.assign(blocks_->size(), -1);
-  std::vector<int64_t> sizes;
-  for (int block : plan_->streamed_blocks()) {
-    buffer_of_[block] = static_cast<int>(sizes.size());
-    // Exchanged blocks come to lie in each other's buffers.
-    sizes.push_back(exchange() ? plan_->slot_bytes : bytes(block));
-  }
+  const std::vector<int64_t> sizes = LayoutSlots(*plan_, *blocks_).host_buffers;
   if (sizes.empty()) return absl::OkStatus();
-  if (exchange()) {
-    free_buffers_.push_back(static_cast<int>(sizes.size()));
-    sizes.push_back(plan_->slot_bytes);
+  int num_buffers = 0;
+  for (int block : plan_->streamed_blocks()) buffer_of_[block] = num_buffers++;
+  for (int spare = num_buffers; spare < static_cast<int>(sizes.size()); ++spare) {
+    free_buffers_.push_back(spare);
   }
   const int num_staging = exchange() ? 2 : plan_->slots;
   const bool may_stage = device_->copies_need_pinned_memory();
@@ -84,7 +81,7 @@ int64_t BlockTransfers::locked_bytes() const {
 absl::Status BlockTransfers::Load(int block, int slot_index) {
   Slot& slot = ring_->slot(slot_index);
   const int leaving = exchange() ? slot.block : kNoBlock;
-  const int free_buffer = leaving == kNoBlock ? -1 : free_buffers_.back();
+  const int free_buffer = leaving == kNoBlock ? -1 : TakeFreeBuffer(slot.memory.bytes);
   // A staged load still in the worker's hands must reach the lane before another one into the same
   // slot.
   if (slot.staging_ticket != 0) {
@@ -110,11 +107,17 @@ absl::Status BlockTransfers::Load(int block, int slot_index) {
   return absl::OkStatus();
 }
 
+int BlockTransfers::TakeFreeBuffer(int64_t capacity) {
+  const auto fits = [&](int buffer) { return masters_.buffer(buffer).bytes == capacity; };
+  // There is one at rest: a block only takes the place of another of its capacity.
+  const auto found = std::find_if(free_buffers_.begin(), free_buffers_.end(), fits);
+  const int buffer = *found;
+  free_buffers_.erase(found);
+  return buffer;
+}
+
 void BlockTransfers::MoveHomes(int block, int leaving, int free_buffer) {
-  if (leaving != kNoBlock) {
-    free_buffers_.pop_back();
-    buffer_of_[leaving] = free_buffer;
-  }
+  if (leaving != kNoBlock) buffer_of_[leaving] = free_buffer;
   free_buffers_.push_back(buffer_of_[block]);
   buffer_of_[block] = -1;
 }

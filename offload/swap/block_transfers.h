@@ -77,6 +77,7 @@ class BlockTransfers {
   absl::Status LoadDirect(int block, Slot& slot, int leaving, int free_buffer);
   void LoadStaged(int block, Slot& slot, int leaving, int free_buffer);
   absl::Status WriteBack(int leaving, Slot& slot, int free_buffer);
+  int TakeFreeBuffer(int64_t capacity);
   void MoveHomes(int block, int leaving, int free_buffer);
   bool exchange() const { return plan_->mode == TransferMode::kExchange; }
   int64_t bytes(int block) const { return (*blocks_)[block].bytes; }
@@ -89,7 +90,7 @@ class BlockTransfers {
   std::unique_ptr<StagingPool> staging_;  // none: every copy is direct
   std::vector<BufferState> buffers_;
   std::vector<int> buffer_of_;     // by block; -1: none
-  std::vector<int> free_buffers_;  // exchange mode: one at rest
+  std::vector<int> free_buffers_;  // exchange mode: one of each capacity at rest
   EventId left_ = kNoEvent;        // exchange mode: d2h has taken the last block out of its slot
   std::vector<EventId> events_;
   TransferCounters counters_;

@@ -18,12 +18,12 @@ void SlotRing::Assign(int index, int block) {
   ++slot.generation;
 }
 
-int SlotRing::Victim(int64_t bytes, const std::function<int(int block)>& distance) const {
+int SlotRing::Victim(int64_t capacity, const std::function<int(int block)>& distance) const {
   int best = kNoSlot;
   int best_distance = -1;
   for (int index = 0; index < size(); ++index) {
     const Slot& slot = slots_[index];
-    if (slot.leases > 0 || slot.memory.bytes < bytes) continue;
+    if (slot.leases > 0 || slot.memory.bytes != capacity) continue;
     if (slot.block == kNoBlock) return index;
     const int candidate = distance(slot.block);
     if (candidate > best_distance) {

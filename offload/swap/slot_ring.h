@@ -45,10 +45,9 @@ class SlotRing {
   // slot.
   void Assign(int index, int block);
 
-  // The best slot to overwrite for a block of `bytes`: an empty one, else the unleased one whose
-  // block has the largest `distance` (visits until its next use). kNoSlot when none is free or
-  // large enough.
-  int Victim(int64_t bytes, const std::function<int(int block)>& distance) const;
+  // The best slot of exactly `capacity` bytes to overwrite: an empty one, else the unleased one whose
+  // block has the largest `distance` (visits until its next use). kNoSlot when none is free.
+  int Victim(int64_t capacity, const std::function<int(int block)>& distance) const;
 
  private:
   std::vector<Slot> slots_;

@@ -42,13 +42,14 @@ TEST(SlotRingTest, TheVictimIsEmptyFirstThenNeededLast) {
   EXPECT_EQ(ring.Victim(10, distance), 1);
 }
 
-TEST(SlotRingTest, ALeasedOrTooSmallSlotIsNoVictim) {
+TEST(SlotRingTest, ALeasedSlotOrOneOfAnotherCapacityIsNoVictim) {
   SlotRing ring = RingOf({10, 20}, 4);
   const auto distance = [](int block) { return block; };
   ring.Assign(0, 3);
   ring.Assign(1, 0);
-  EXPECT_EQ(ring.Victim(15, distance), 1);
+  EXPECT_EQ(ring.Victim(20, distance), 1);
   ring.slot(1).leases = 1;
+  EXPECT_EQ(ring.Victim(20, distance), kNoSlot);
   EXPECT_EQ(ring.Victim(15, distance), kNoSlot);
   EXPECT_EQ(ring.Victim(10, distance), 0);
   EXPECT_TRUE(ring.any_leased());

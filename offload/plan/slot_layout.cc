@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/plan/slot_layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace blockswap::offload {
+namespace {
+
+// More would mean many spare buffers for little.
+constexpr size_t kMaxSizes = 3;
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+bool PairsAreAlike(const TransferSchedule& schedule, const std::vector<BlockProfile>& blocks) {
+  return std::all_of(schedule.transfers.begin(), schedule.transfers.end(),
+                     [&](const Transfer& transfer) {
+                       return blocks[transfer.load].bytes == blocks[transfer.evict].bytes;
+                     });
+}
+
+// Whether slots by size can serve every visit: a size that has blocks away needs a slot to bring
+// them to.
+bool SizesCanBeApart(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
+  std::set<int64_t> sizes;
+  std::set<int64_t> on_device;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    sizes.insert(blocks[i].bytes);
+    if (plan.blocks[i].residence == Residence::kResident) on_device.insert(blocks[i].bytes);
+  }
+  return sizes.size() <= kMaxSizes && sizes == on_device && PairsAreAlike(plan.training, blocks) &&
+         PairsAreAlike(plan.forward_only, blocks);
+}
+
+void LayoutRing(const SwapPlan& plan, const std::vector<BlockProfile>& blocks, SlotLayout& layout) {
+  for (int block : plan.streamed_blocks()) {
+    layout.capacity_of[block] = plan.slot_bytes;
+    layout.host_buffers.push_back(blocks[block].bytes);
+  }
+  layout.slots.assign(static_cast<size_t>(plan.slots), plan.slot_bytes);
+}
+
+void LayoutExchange(const SwapPlan& plan, const std::vector<BlockProfile>& blocks,
+                    SlotLayout& layout) {
+  const bool apart = SizesCanBeApart(plan, blocks);
+  std::set<int64_t> away;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const int64_t capacity = apart ? blocks[i].bytes : plan.slot_bytes;
+    layout.capacity_of[i] = capacity;
+    const bool on_device = plan.blocks[i].residence == Residence::kResident;
+    (on_device ? layout.slots : layout.host_buffers).push_back(capacity);
+    if (!on_device) away.insert(capacity);
+  }
+  // The leaving block needs a place before the coming one has left its own.
+  layout.host_buffers.insert(layout.host_buffers.end(), away.begin(), away.end());
+}
+
+}  // namespace
+
+int64_t SlotLayout::slot_bytes() const { return Sum(slots); }
+int64_t SlotLayout::host_bytes() const { return Sum(host_buffers); }
+
+SlotLayout LayoutSlots(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
+  SlotLayout layout;
+  layout.capacity_of.assign(blocks.size(), 0);
+  if (plan.slots == 0) return layout;
+  if (plan.mode == TransferMode::kExchange) {
+    LayoutExchange(plan, blocks, layout);
+  } else {
+    LayoutRing(plan, blocks, layout);
+  }
+  return layout;
+}
+
+}  // namespace blockswap::offload
