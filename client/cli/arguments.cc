@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/exit_code.h"
+#include "proto/job_file/job_file.h"
 
 namespace blockswap::cli {
 namespace {
@@ -172,6 +173,22 @@ Arguments Finish(const CLI::App& app, Raw raw) {
   return arguments;
 }
 
+// The first word that is no option, when no command is called so.
+std::string UnknownCommand(CLI::App& app, const std::vector<std::string>& words) {
+  const auto word = std::find_if(words.begin(), words.end(), [](const std::string& candidate) {
+    return candidate.empty() || candidate[0] != '-';
+  });
+  if (word == words.end()) return "";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (command->check_name(*word)) return "";
+    names.push_back(command->get_name());
+  }
+  const std::string nearest = proto::Nearest(*word, names);
+  return absl::StrCat("no command '", *word, "'",
+                      nearest.empty() ? "" : absl::StrCat(", did you mean '", nearest, "'?"));
+}
+
 }  // namespace
 
 std::optional<Arguments> ParseArguments(const std::vector<std::string>& words, std::ostream& out,
@@ -201,6 +218,11 @@ std::optional<Arguments> ParseArguments(const std::vector<std::string>& words, s
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
+    // CLI11 would only say that a command is missing.
+    if (app.get_subcommands().empty() && error.get_exit_code() != 0) {
+      const std::string unknown = UnknownCommand(app, words);
+      if (!unknown.empty()) err << unknown << "\n";
+    }
     const int code = app.exit(error, out, err);
     *exit_code = code == 0 ? kOk : kUsage;
     return std::nullopt;

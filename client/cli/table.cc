@@ -52,8 +52,9 @@ std::string Table::Render(int width) const {
       line += row[i];
       if (i + 1 < row.size()) line.append(widths[i] - Columns(row[i]) + kGap, ' ');
     }
+    if (width > 0) line = Cut(line, static_cast<size_t>(width));
     line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, width > 0 ? Cut(line, static_cast<size_t>(width)) : line, "\n");
+    absl::StrAppend(&text, line, "\n");
   }
   return text;
 }

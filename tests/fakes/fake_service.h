@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server for client tests: plays back what a test wrote down and remembers what it was asked.
+#ifndef BLOCKSWAP_TESTS_FAKES_FAKE_SERVICE_H_
+#define BLOCKSWAP_TESTS_FAKES_FAKE_SERVICE_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blockswap/v1/admin.grpc.pb.h"
+#include "blockswap/v1/training.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "offload/base/mutex.h"
+
+namespace blockswap::testing {
+
+// One stream: its messages, then its end. Without `ends` it stays open until the client gives up.
+template <typename Message>
+struct StreamScript {
+  std::vector<Message> messages;
+  grpc::Status status = grpc::Status::OK;
+  bool ends = true;
+};
+
+// Thread safety: members are guarded by `mutex`; a test that has no call under way may read them
+// without.
+class FakeService final : public v1::TrainingService::Service, public v1::AdminService::Service {
+ public:
+  // Listens on `<directory>/server.sock`.
+  explicit FakeService(const std::string& directory);
+  ~FakeService() override;
+
+  std::string target() const { return "unix:" + path_; }
+  v1::Job& AddJob(const std::string& id, v1::JobState state);
+  // Blocks until `count` watch streams were opened.
+  void AwaitWatches(size_t count);
+
+  // An error with ErrorInfo and BadRequest, as the real server makes it.
+  static grpc::Status Error(grpc::StatusCode code, const std::string& message,
+                            const std::string& reason,
+                            const std::map<std::string, std::string>& violations = {});
+
+  grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
+                         v1::Job* job) override;
+  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*,
+                       v1::PlanJobResponse* plan) override;
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                      v1::Job* job) override;
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override;
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+                         v1::Job* job) override;
+  grpc::Status ListMetricPoints(grpc::ServerContext*, const v1::ListMetricPointsRequest* request,
+                                v1::ListMetricPointsResponse* response) override;
+  grpc::Status WatchJobs(grpc::ServerContext* context, const v1::WatchJobsRequest* request,
+                         grpc::ServerWriter<v1::JobEvent>* writer) override;
+  grpc::Status StreamJobLogs(grpc::ServerContext* context, const v1::StreamJobLogsRequest* request,
+                             grpc::ServerWriter<v1::LogChunk>* writer) override;
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* response) override;
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo* info) override;
+
+  base::Mutex mutex;
+  base::CondVar changed;
+  std::deque<grpc::Status> failures;  // what the next unary calls answer; OK lets one through
+  std::map<std::string, v1::Job> jobs;
+  std::deque<StreamScript<v1::JobEvent>> watches;
+  std::deque<StreamScript<v1::LogChunk>> logs;
+  v1::MemoryPlan plan;
+  v1::ListMetricPointsResponse metrics;
+  std::vector<v1::CreateJobRequest> create_requests;
+  std::vector<v1::ListJobsRequest> list_requests;
+  std::vector<v1::CancelJobRequest> cancel_requests;
+  std::vector<v1::WatchJobsRequest> watch_requests;
+  std::vector<v1::StreamJobLogsRequest> log_requests;
+
+ private:
+  // The scripted failure of this call, or OK.
+  grpc::Status NextFailure();
+  template <typename Message>
+  grpc::Status Play(grpc::ServerContext* context, const StreamScript<Message>& script,
+                    grpc::ServerWriter<Message>* writer);
+
+  const std::string path_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace blockswap::testing
+
+#endif  // BLOCKSWAP_TESTS_FAKES_FAKE_SERVICE_H_
