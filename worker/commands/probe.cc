@@ -163,10 +163,10 @@ absl::Status RemoveStaleOutput(const ProbeOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::string> Probe(const ProbeOptions& options) {
+  BLOCKSWAP_RETURN_IF_ERROR(RemoveStaleOutput(options));
   if (options.granularity == offload::Granularity::kLayer) {
     return absl::InvalidArgumentError("--granularity layer is not available yet, use block");
   }
-  BLOCKSWAP_RETURN_IF_ERROR(RemoveStaleOutput(options));
   std::string report;
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
     BLOCKSWAP_ASSIGN_OR_RETURN(const ProbeSubject subject, OpenSubject(options));

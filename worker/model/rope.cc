@@ -3,7 +3,56 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "worker/kernels/head_norm_rotary.h"
+#include "worker/kernels/parallel_rows.h"
+
 namespace blockswap::worker {
+namespace {
+
+// Below this many numbers a second thread costs more than it saves.
+constexpr int64_t kNumbersPerTask = 32768;
+
+// The kernel wants contiguous rows of heads in one of its types.
+bool HasFusedRows(const at::Tensor& x_BLHD) {
+  return x_BLHD.is_cpu() && (x_BLHD.scalar_type() == at::kFloat || x_BLHD.scalar_type() == at::kBFloat16) &&
+         x_BLHD.size(3) <= kMaxFusedHeadWidth && x_BLHD.stride(3) == 1 && x_BLHD.stride(2) == x_BLHD.size(3);
+}
+
+template <typename T>
+HeadRows<const T> Rows(const at::Tensor& x_BLHD) {
+  return {static_cast<const T*>(x_BLHD.const_data_ptr()), x_BLHD.stride(0), x_BLHD.stride(1)};
+}
+template <typename T>
+HeadRows<T> MutableRows(const at::Tensor& x_BLHD) {
+  return {static_cast<T*>(x_BLHD.mutable_data_ptr()), x_BLHD.stride(0), x_BLHD.stride(1)};
+}
+
+// Calls run(T{}, shape, first, last) in the number type of x for ranges of (batch, token) rows.
+template <typename Run>
+void ForHeadRows(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table, double eps,
+                 const Run& run) {
+  const at::Tensor weight = weight_D.to(at::kFloat).contiguous();
+  const at::Tensor cos = table.cos_LP.contiguous(), sin = table.sin_LP.contiguous();
+  const HeadNormRotaryShape shape{x_BLHD.size(1),
+                                  x_BLHD.size(2),
+                                  x_BLHD.size(3),
+                                  cos.const_data_ptr<float>(),
+                                  sin.const_data_ptr<float>(),
+                                  weight.const_data_ptr<float>(),
+                                  static_cast<float>(eps)};
+  const int64_t grain = std::max<int64_t>(1, kNumbersPerTask / (shape.heads * shape.width));
+  ParallelRows(x_BLHD.size(0) * x_BLHD.size(1), grain, [&](int64_t first, int64_t last) {
+    if (x_BLHD.scalar_type() == at::kFloat) {
+      run(float{}, shape, first, last);
+    } else {
+      run(uint16_t{}, shape, first, last);
+    }
+  });
+}
+
+}  // namespace
 
 RotaryTable RotaryTable::Tokens(int64_t first, int64_t count) const {
   return {cos_LP.narrow(0, first, count), sin_LP.narrow(0, first, count)};
@@ -33,6 +82,13 @@ at::Tensor RotatePairs(const at::Tensor& x_BLHD, const RotaryTable& table, bool 
 
 void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table, double eps,
                     at::Tensor y_BLHD) {
+  if (HasFusedRows(x_BLHD) && HasFusedRows(y_BLHD)) {
+    ForHeadRows(x_BLHD, weight_D, table, eps, [&](auto type, const auto& shape, int64_t first, int64_t last) {
+      using T = decltype(type);
+      HeadNormRotaryRows(shape, Rows<T>(x_BLHD), MutableRows<T>(y_BLHD), first, last);
+    });
+    return;
+  }
   const at::Tensor x = x_BLHD.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(x.square().mean(-1, /*keepdim=*/true).add_(eps));
   const at::Tensor normed = (x * rstd * weight_D.to(at::kFloat)).to(x_BLHD.scalar_type());
@@ -41,6 +97,14 @@ void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const 
 
 at::Tensor HeadNormRotaryBackward(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD, const at::Tensor& weight_D,
                                   const RotaryTable& table, double eps) {
+  if (HasFusedRows(grad_BLHD) && HasFusedRows(x_BLHD)) {
+    at::Tensor x_grad = at::empty(x_BLHD.sizes(), x_BLHD.options());
+    ForHeadRows(x_BLHD, weight_D, table, eps, [&](auto type, const auto& shape, int64_t first, int64_t last) {
+      using T = decltype(type);
+      HeadNormRotaryBackwardRows(shape, Rows<T>(grad_BLHD), Rows<T>(x_BLHD), MutableRows<T>(x_grad), first, last);
+    });
+    return x_grad;
+  }
   const at::Tensor normed_grad =
       RotatePairs(grad_BLHD, table, /*inverse=*/true).mul_(weight_D.to(at::kFloat));
   const at::Tensor x = x_BLHD.to(at::kFloat);

@@ -87,6 +87,25 @@ TEST_P(HeadNormRotaryTest, MatchesAutogradOverItsDefinition) {
   EXPECT_LT(MaxError(HeadNormRotaryBackward(joint_grad.narrow(1, 4, 9), x, weight, table, kEps), leaf.grad()), 1e-5);
 }
 
+// Heads that do not lie side by side take the composed operations, which are also what a CUDA device runs.
+TEST_P(HeadNormRotaryTest, TheKernelAndTheComposedOperationsAgree) {
+  const int64_t width = GetParam();
+  const at::Tensor weight = RandomTensor({width}, 2, 0.3).add_(1);
+  const RotaryTable table = ThreeAxes(9, {width, 0, 0});
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = RandomTensor({2, 9, 3, width}, 1).to(type), grad = RandomTensor({2, 9, 3, width}, 3).to(type);
+    const auto scattered = [](const at::Tensor& t) { return t.transpose(2, 3).contiguous().transpose(2, 3); };
+    at::Tensor fused = at::empty_like(x), composed = scattered(at::empty_like(x));
+    HeadNormRotary(x, weight.to(type), table, kEps, fused);
+    HeadNormRotary(scattered(x), weight.to(type), table, kEps, composed);
+    const double tolerance = type == at::kFloat ? 1e-5 : 4e-2;  // a bfloat16 near 4 is 1/64 from the next
+    EXPECT_LT(MaxError(fused.to(at::kFloat), composed.to(at::kFloat)), tolerance);
+    EXPECT_LT(MaxError(HeadNormRotaryBackward(grad, x, weight.to(type), table, kEps).to(at::kFloat),
+                       HeadNormRotaryBackward(scattered(grad), scattered(x), weight.to(type), table, kEps).to(at::kFloat)),
+              tolerance);
+  }
+}
+
 TEST_P(HeadNormRotaryTest, IsCloseInBFloat16) {
   const int64_t width = GetParam();
   const at::Tensor x = RandomTensor({1, 9, 3, width}, 1).to(at::kBFloat16);
