@@ -59,8 +59,7 @@ void FieldChecker::Real(const std::string& field, bool given, double value, Boun
   const bool above = lower == Bound::kOpen ? value > least : value >= least;
   const bool below = upper == Bound::kOpen ? value < most : value <= most;
   if (!above || !below) {
-    Violate(field,
-            absl::StrCat("must be ", RangeText(lower, least, upper, most), ", is ", value));
+    Violate(field, absl::StrCat("must be ", RangeText(lower, least, upper, most), ", is ", value));
     return;
   }
   *result = value;
@@ -76,8 +75,9 @@ void FieldChecker::CheckWord(const std::string& field, const std::string& text,
     return;
   }
   const std::string nearest = NearestName(absl::AsciiStrToLower(text), choices);
-  Violate(field, absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), ", is ", Quoted(text),
-                              nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?")));
+  Violate(field,
+          absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), ", is ", Quoted(text),
+                       nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?")));
 }
 
 void FieldChecker::Bytes(const std::string& field, const std::string& text,
@@ -98,9 +98,10 @@ void FieldChecker::Name(const std::string& field, const std::string& text, std::
                     absl::ascii_isalnum(static_cast<unsigned char>(text[0])) &&
                     std::all_of(text.begin(), text.end(), IsNameCharacter);
   if (!good) {
-    Violate(field, absl::StrCat("must be 1 to ", kLongestName,
-                                " letters, digits, '-', '_' and '.', starting with a letter or digit, is ",
-                                text.empty() ? "empty" : Quoted(text)));
+    Violate(field,
+            absl::StrCat("must be 1 to ", kLongestName,
+                         " letters, digits, '-', '_' and '.', starting with a letter or digit, is ",
+                         text.empty() ? "empty" : Quoted(text)));
     return;
   }
   *result = text;
@@ -116,7 +117,8 @@ void FieldChecker::Path(const std::string& field, const std::string& text, const
   if (absl::IsPermissionDenied(resolved.status())) {
     // Not where it leads to: that would tell what lies outside.
     result_->outside_roots.push_back(
-        {field, absl::StrCat("path ", Quoted(text), " is not allowed: it must stay below its root")});
+        {field,
+         absl::StrCat("path ", Quoted(text), " is not allowed: it must stay below its root")});
     return;
   }
   if (!resolved.ok()) {
@@ -128,9 +130,10 @@ void FieldChecker::Path(const std::string& field, const std::string& text, const
   const bool directory = std::filesystem::is_directory(status);
   if (!std::filesystem::is_regular_file(status) &&
       !(directory && kind == PathKind::kFileOrDirectory)) {
-    Violate(field, absl::StrCat("must be a regular file",
-                                kind == PathKind::kFileOrDirectory ? " or a directory" : "", ", ",
-                                Quoted(text), " is ", directory ? "a directory" : "something else"));
+    Violate(field,
+            absl::StrCat("must be a regular file",
+                         kind == PathKind::kFileOrDirectory ? " or a directory" : "", ", ",
+                         Quoted(text), " is ", directory ? "a directory" : "something else"));
     return;
   }
   *result = *resolved;

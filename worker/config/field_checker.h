@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks single fields of a spec and collects every violation with its allowed range and nearest choice.
+// Checks single fields of a spec and collects every violation with its allowed range and nearest
+// choice.
 #ifndef BLOCKSWAP_WORKER_CONFIG_FIELD_CHECKER_H_
 #define BLOCKSWAP_WORKER_CONFIG_FIELD_CHECKER_H_
 
@@ -15,7 +16,8 @@ namespace blockswap::worker {
 
 enum class PathKind { kFile, kFileOrDirectory };
 
-// Writes what is right into the caller's value and what is wrong into the result. A value that is wrong is left at its default.
+// Writes what is right into the caller's value and what is wrong into the result. A value that is
+// wrong is left at its default.
 class FieldChecker {
  public:
   explicit FieldChecker(SpecResult* result) : result_(result) {}
@@ -46,7 +48,8 @@ class FieldChecker {
 
   // "12GiB", "auto" or empty (both: absent).
   void Bytes(const std::string& field, const std::string& text, std::optional<int64_t>* result);
-  // 1 to 63 letters, digits, '-', '_' and '.', starting with a letter or digit: safe as a file name everywhere.
+  // 1 to 63 letters, digits, '-', '_' and '.', starting with a letter or digit: safe as a file name
+  // everywhere.
   void Name(const std::string& field, const std::string& text, std::string* result);
   void Path(const std::string& field, const std::string& text, const std::string& root,
             PathKind kind, std::string* result);

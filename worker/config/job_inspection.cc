@@ -11,7 +11,8 @@
 namespace blockswap::worker {
 namespace {
 
-// What a person can mend in the spec becomes a violation of its field; a corrupt file or a failing disk stays what it is.
+// What a person can mend in the spec becomes a violation of its field; a corrupt file or a failing
+// disk stays what it is.
 absl::Status Blame(const absl::Status& status, const std::string& field,
                    std::vector<FieldViolation>* violations) {
   if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return status;
@@ -40,9 +41,10 @@ void CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model,
                        std::vector<FieldViolation>* violations) {
   const std::optional<int>& blocks = config.memory.blocks_to_swap;
   if (!blocks.has_value() || (*blocks >= 0 && *blocks <= model.max_blocks_to_swap)) return;
-  violations->push_back({"memory.blocks_to_swap",
-                         absl::StrCat("must be auto or from 0 to ", model.max_blocks_to_swap, ", is ",
-                                      *blocks, ": the model has ", model.blocks.size(), " blocks")});
+  violations->push_back(
+      {"memory.blocks_to_swap",
+       absl::StrCat("must be auto or from 0 to ", model.max_blocks_to_swap, ", is ", *blocks,
+                    ": the model has ", model.blocks.size(), " blocks")});
 }
 
 absl::Status CheckPrompts(const TrainConfig& config, const Family& family,
@@ -79,8 +81,8 @@ absl::StatusOr<int64_t> TotalSteps(const TrainConfig& config, const Dataset& dat
     const int64_t accumulation = config.training.gradient_accumulation_steps;
     const int64_t per_epoch = (dataset.batches_per_epoch() + accumulation - 1) / accumulation;
     if (*config.training.max_epochs > kMax / std::max<int64_t>(per_epoch, 1)) {
-      return absl::InvalidArgumentError(absl::StrCat("must be at most ", kMax / per_epoch, ", is ",
-                                                     *config.training.max_epochs));
+      return absl::InvalidArgumentError(
+          absl::StrCat("must be at most ", kMax / per_epoch, ", is ", *config.training.max_epochs));
     }
     total = std::min(total, per_epoch * *config.training.max_epochs);
   }
@@ -96,8 +98,8 @@ void AddWarnings(JobInspection* job) {
   job->warnings.insert(job->warnings.end(), warnings.begin(), warnings.end());
   if (job->config.training.schedule.warmup_steps >= job->total_steps) {
     job->warnings.push_back(absl::StrCat("the learning rate warms up for ",
-                                         job->config.training.schedule.warmup_steps, " steps, but only ",
-                                         job->total_steps, " are trained"));
+                                         job->config.training.schedule.warmup_steps,
+                                         " steps, but only ", job->total_steps, " are trained"));
   }
 }
 

@@ -38,10 +38,12 @@ struct JobInspection {
   std::vector<std::string> warnings;
 };
 
-// Everything that can be known to be wrong before training is found here: unknown or missing tensors, foreign or missing
-// caches, patterns that match no module, blocks_to_swap out of range. Field-level faults are returned in `violations` (and the
-// result is an InvalidArgument status); other faults carry their own code (DataLoss for a corrupt file).
-absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config, std::vector<FieldViolation>* violations);
+// Everything that can be known to be wrong before training is found here: unknown or missing
+// tensors, foreign or missing caches, patterns that match no module, blocks_to_swap out of range.
+// Field-level faults are returned in `violations` (and the result is an InvalidArgument status);
+// other faults carry their own code (DataLoss for a corrupt file).
+absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config,
+                                         std::vector<FieldViolation>* violations);
 
 // The planner's request for an inspected job on a machine.
 offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& machine);

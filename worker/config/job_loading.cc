@@ -57,8 +57,8 @@ absl::StatusOr<SpecResult> LoadJobJson(const std::string& json, const Roots& roo
   v1::JobSpec spec;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &spec);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not the JSON of a job: ", std::string(parsed.message().data(), parsed.message().size())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "not the JSON of a job: ", std::string(parsed.message().data(), parsed.message().size())));
   }
   return ValidateSpec(spec, roots);
 }

@@ -31,7 +31,8 @@ void CheckModel(const v1::ModelSpec& spec, const Roots& roots, FieldChecker* che
     }
   }
   if (spec.weights().empty()) {
-    check->Violate("model.weights", "is required: a safetensors file, an index or a diffusers directory");
+    check->Violate("model.weights",
+                   "is required: a safetensors file, an index or a diffusers directory");
   } else {
     check->Path("model.weights", spec.weights(), roots.models, PathKind::kFileOrDirectory,
                 &config->weights_path);
@@ -53,8 +54,8 @@ void CheckDataset(const v1::DatasetSpec& spec, const Roots& roots, FieldChecker*
                 &config->dataset_config_path);
   }
   check->Choice<MissingPolicy>("dataset.on_missing", spec.on_missing(),
-                               {{"error", MissingPolicy::kError}, {"skip", MissingPolicy::kSkip}}, {},
-                               &config->on_missing);
+                               {{"error", MissingPolicy::kError}, {"skip", MissingPolicy::kSkip}},
+                               {}, &config->on_missing);
 }
 
 template <typename Patterns>
@@ -107,19 +108,21 @@ void CheckMemory(const v1::JobSpec& job, FieldChecker* check, TrainConfig* confi
   check->Bytes("memory.host_budget", spec.host_budget(), &memory->host_budget_bytes);
   CheckBlocksToSwap(spec.blocks_to_swap(), check, memory);
   if (!config->training.gradient_checkpointing && memory->blocks_to_swap != 0) {
-    check->Violate("memory.blocks_to_swap",
-                   "must be 0 when training.gradient_checkpointing is false: a streamed block's weights are "
-                   "gone when its backward needs them; set memory.blocks_to_swap: 0 or "
-                   "training.gradient_checkpointing: true");
+    check->Violate(
+        "memory.blocks_to_swap",
+        "must be 0 when training.gradient_checkpointing is false: a streamed block's weights are "
+        "gone when its backward needs them; set memory.blocks_to_swap: 0 or "
+        "training.gradient_checkpointing: true");
   }
   check->Choice<offload::TransferMode>("memory.mode", spec.mode(),
                                        {{"h2d_only", offload::TransferMode::kH2dOnly},
                                         {"exchange", offload::TransferMode::kExchange}},
                                        {}, &memory->mode);
   if (config->network.trains_base && memory->mode == offload::TransferMode::kH2dOnly) {
-    check->Violate("memory.mode",
-                   "h2d_only never writes weights back, so it needs a frozen base: network.type none "
-                   "needs memory.mode exchange");
+    check->Violate(
+        "memory.mode",
+        "h2d_only never writes weights back, so it needs a frozen base: network.type none "
+        "needs memory.mode exchange");
   }
   check->Whole("memory.ring_size", spec.has_ring_size(), spec.ring_size(), 1, 1024,
                &memory->ring_size);
@@ -162,9 +165,10 @@ void CheckOutput(const v1::JobSpec& job, FieldChecker* check, OutputConfig* conf
                kMostSteps, &config->save_every_steps);
   check->Whole("output.keep_checkpoints", spec.has_keep_checkpoints(), spec.keep_checkpoints(), 1,
                1000, &config->keep_checkpoints);
-  check->Choice<Dtype>("output.save_precision", spec.save_precision(),
-                       {{"fp32", Dtype::kFloat32}, {"bf16", Dtype::kBFloat16}, {"fp16", Dtype::kFloat16}},
-                       {}, &config->save_precision);
+  check->Choice<Dtype>(
+      "output.save_precision", spec.save_precision(),
+      {{"fp32", Dtype::kFloat32}, {"bf16", Dtype::kBFloat16}, {"fp16", Dtype::kFloat16}}, {},
+      &config->save_precision);
 }
 
 bool IsDevice(const std::string& text) {
@@ -175,7 +179,8 @@ bool IsDevice(const std::string& text) {
            absl::SimpleAtoi(text.substr(5), &ordinal) && ordinal < 1024;
   }
   return (absl::StartsWith(text, "GPU-") || absl::StartsWith(text, "MIG-")) && text.size() <= 64 &&
-         text.find_first_not_of("0123456789abcdefABCDEF-", 4) == std::string::npos && text.size() > 4;
+         text.find_first_not_of("0123456789abcdefABCDEF-", 4) == std::string::npos &&
+         text.size() > 4;
 }
 
 void CheckRest(const v1::JobSpec& spec, FieldChecker* check, TrainConfig* config) {
@@ -188,12 +193,12 @@ void CheckRest(const v1::JobSpec& spec, FieldChecker* check, TrainConfig* config
     }
   }
   int unused = 0;
-  check->Whole("retry.max_restarts", spec.retry().has_max_restarts(), spec.retry().max_restarts(), 0,
-               1000, &unused);
+  check->Whole("retry.max_restarts", spec.retry().has_max_restarts(), spec.retry().max_restarts(),
+               0, 1000, &unused);
   check->Whole("priority", /*given=*/true, spec.priority(), -100, 100, &unused);
   if (spec.labels().size() > kMostLabels) {
-    check->Violate("labels", absl::StrCat("must be at most ", kMostLabels, ", are ",
-                                          spec.labels().size()));
+    check->Violate("labels",
+                   absl::StrCat("must be at most ", kMostLabels, ", are ", spec.labels().size()));
   }
   for (const auto& [key, value] : spec.labels()) {
     std::string ignored;
@@ -222,7 +227,8 @@ SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots) {
   CheckRest(spec, &check, &config);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
-  const auto printed = google::protobuf::util::MessageToJsonString(spec, &config.spec_json, options);
+  const auto printed =
+      google::protobuf::util::MessageToJsonString(spec, &config.spec_json, options);
   if (!printed.ok()) check.Violate("", "cannot be written as JSON");
   if (result.violations.empty() && result.outside_roots.empty()) result.config = std::move(config);
   return result;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a job spec field by field and turns it into a TrainConfig, or reports every violation at once.
+// Checks a job spec field by field and turns it into a TrainConfig, or reports every violation at
+// once.
 //
-// The only header of the worker that knows protobuf: it must not meet a torch header in one translation unit.
+// The only header of the worker that knows protobuf: it must not meet a torch header in one
+// translation unit.
 #ifndef BLOCKSWAP_WORKER_CONFIG_SPEC_VALIDATION_H_
 #define BLOCKSWAP_WORKER_CONFIG_SPEC_VALIDATION_H_
 
@@ -15,7 +17,8 @@
 
 namespace blockswap::worker {
 
-// Looks at the spec alone (and at whether named files exist); what needs file headers is checked by InspectJob.
+// Looks at the spec alone (and at whether named files exist); what needs file headers is checked by
+// InspectJob.
 SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots);
 
 }  // namespace blockswap::worker

@@ -27,14 +27,15 @@ void CheckSchedule(const v1::TrainingSpec& training, FieldChecker* check, Schedu
   const v1::SchedulerSpec& spec = training.scheduler();
   check->Choice<ScheduleType>(
       "training.scheduler.type", spec.type(),
-      {{"constant", ScheduleType::kConstant}, {"cosine", ScheduleType::kCosine}}, {}, &config->type);
+      {{"constant", ScheduleType::kConstant}, {"cosine", ScheduleType::kCosine}}, {},
+      &config->type);
   check->Whole("training.scheduler.warmup_steps", spec.has_warmup_steps(), spec.warmup_steps(), 0,
                kMostSteps, &config->warmup_steps);
   if (training.has_max_steps() && training.max_steps() > 0 &&
       config->warmup_steps > training.max_steps()) {
     check->Violate("training.scheduler.warmup_steps",
-                   absl::StrCat("must be at most training.max_steps, ", training.max_steps(), ", is ",
-                                config->warmup_steps));
+                   absl::StrCat("must be at most training.max_steps, ", training.max_steps(),
+                                ", is ", config->warmup_steps));
   }
   check->Real("training.scheduler.min_lr_ratio", spec.has_min_lr_ratio(), spec.min_lr_ratio(),
               kClosed, 0, kClosed, 1, &config->min_lr_ratio);
@@ -57,8 +58,8 @@ void CheckTimesteps(const v1::TrainingSpec& spec, FieldChecker* check, TrainingC
               kClosed, 1000, &config->max_timestep);
   if (config->min_timestep >= config->max_timestep) {
     check->Violate("training.min_timestep",
-                   absl::StrCat("must be below training.max_timestep, ", config->max_timestep, ", is ",
-                                config->min_timestep));
+                   absl::StrCat("must be below training.max_timestep, ", config->max_timestep,
+                                ", is ", config->min_timestep));
   }
 }
 
@@ -94,7 +95,8 @@ void CheckTraining(const v1::TrainingSpec& spec, FieldChecker* check, TrainingCo
   check->Whole("training.threads", spec.has_threads(), spec.threads(), 1, 1024, &config->threads);
   check->Choice<NonfinitePolicy>(
       "training.on_nonfinite", spec.on_nonfinite(),
-      {{"stop", NonfinitePolicy::kStop}, {"skip", NonfinitePolicy::kSkip}}, {}, &config->on_nonfinite);
+      {{"stop", NonfinitePolicy::kStop}, {"skip", NonfinitePolicy::kSkip}}, {},
+      &config->on_nonfinite);
   if (spec.has_musubi_timestep_offset()) {
     config->musubi_timestep_offset = spec.musubi_timestep_offset();
   }

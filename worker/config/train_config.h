@@ -25,8 +25,9 @@ struct FieldViolation {
   std::string description;  // what is wrong, what is allowed: "must be at least 1, is 0"
 };
 
-// Directories below which a spec may name files. An empty root means: any path the process may open is allowed and relative
-// paths are relative to the current directory (a person's own `blockswap-worker train`).
+// Directories below which a spec may name files. An empty root means: any path the process may open
+// is allowed and relative paths are relative to the current directory (a person's own
+// `blockswap-worker train`).
 struct Roots {
   std::string models, datasets, outputs;
 };
@@ -98,7 +99,7 @@ struct TrainConfig {
   std::string name;
   ModelConfig model;
   std::string dataset_config_path;  // absolute
-  std::string datasets_root;        // the folders a dataset file names must lie below it; empty: anywhere
+  std::string datasets_root;  // the folders a dataset file names must lie below it; empty: anywhere
   MissingPolicy on_missing = MissingPolicy::kError;
   NetworkConfig network;
   TrainingConfig training;
@@ -112,15 +113,18 @@ struct TrainConfig {
 struct SpecResult {
   std::optional<TrainConfig> config;          // set when there is no violation
   std::vector<FieldViolation> violations;     // in the order of the schema
-  std::vector<FieldViolation> outside_roots;  // paths that leave their root: PERMISSION_DENIED; the message never resolves them
+  std::vector<FieldViolation> outside_roots;  // paths that leave their root: PERMISSION_DENIED; the
+                                              // message never resolves them
 };
 
 // One InvalidArgument status whose message lists all violations, one per line "field: description".
 absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations);
 
-// Reads a job file (YAML or JSON), applies `--set path=value` overrides, validates. InvalidArgument for what is no job file at all
-// (with line and column); violations are in the result.
-absl::StatusOr<SpecResult> LoadJobFile(const std::string& path, const std::vector<std::string>& overrides, const Roots& roots);
+// Reads a job file (YAML or JSON), applies `--set path=value` overrides, validates. InvalidArgument
+// for what is no job file at all (with line and column); violations are in the result.
+absl::StatusOr<SpecResult> LoadJobFile(const std::string& path,
+                                       const std::vector<std::string>& overrides,
+                                       const Roots& roots);
 
 // The same for the JSON mapping of a JobSpec, as a server hands it to its worker.
 absl::StatusOr<SpecResult> LoadJobJson(const std::string& json, const Roots& roots);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups items so that every batch is uniform: same data set, same pixel size, same control latents.
+// Groups items so that every batch is uniform: same data set, same pixel size, same control
+// latents.
 #ifndef BLOCKSWAP_WORKER_DATA_BUCKET_ASSIGNMENT_H_
 #define BLOCKSWAP_WORKER_DATA_BUCKET_ASSIGNMENT_H_
 
@@ -17,8 +18,8 @@ struct ItemPlacement {
   int batch_size = 1;
 };
 
-// Sets DatasetItem::bucket of each item and returns the buckets, sorted by data set, size, frames and control shapes.
-// REQUIRES: one placement for each item.
+// Sets DatasetItem::bucket of each item and returns the buckets, sorted by data set, size, frames
+// and control shapes. REQUIRES: one placement for each item.
 std::vector<Bucket> AssignBuckets(const std::vector<ItemPlacement>& placements,
                                   std::vector<DatasetItem>* items);
 

@@ -17,11 +17,12 @@ absl::Status CheckSides(const char* what, int64_t width, int64_t height) {
   if (width >= 1 && height >= 1 && width <= kLongestSide && height <= kLongestSide) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(what, " must have sides from 1 to ", kLongestSide,
-                                                 ", is ", width, "x", height));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " must have sides from 1 to ", kLongestSide, ", is ", width, "x", height));
 }
 
-// Square root of an area, rounded down. The double result of such small numbers is exact enough to be off by one at most.
+// Square root of an area, rounded down. The double result of such small numbers is exact enough to
+// be off by one at most.
 int64_t IntegerRoot(int64_t area) {
   auto root = static_cast<int64_t>(std::sqrt(static_cast<double>(area)));
   while (root * root > area) --root;
@@ -65,9 +66,9 @@ absl::StatusOr<std::pair<int64_t, int64_t>> NearestBucket(int64_t width, int64_t
   if (no_upscale && width * height <= resolution_width * resolution_height) {
     const std::pair own(Floor(width, step), Floor(height, step));
     if (own.first == 0 || own.second == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("an item of ", width, "x", height, " is smaller than the bucket step ", step,
-                       " and bucket_no_upscale is on"));
+      return absl::InvalidArgumentError(absl::StrCat("an item of ", width, "x", height,
+                                                     " is smaller than the bucket step ", step,
+                                                     " and bucket_no_upscale is on"));
     }
     return own;
   }

@@ -49,9 +49,9 @@ std::optional<CacheMismatch> CheckMetadata(const SafetensorsFile& file, const Fa
   if (architecture != family.name()) {
     const absl::string_view expected = family.name();
     return Mismatch(ItemFault::kOtherArchitecture, file.path(),
-                    architecture.empty() ? absl::StrCat("names no architecture, expected ", expected)
-                                         : absl::StrCat("made for ", Quoted(architecture), ", expected ",
-                                                        expected));
+                    architecture.empty()
+                        ? absl::StrCat("names no architecture, expected ", expected)
+                        : absl::StrCat("made for ", Quoted(architecture), ", expected ", expected));
   }
   const std::string text = MetadataOf(file, "format_version");
   const std::optional<Version> version = ParseVersion(text);
@@ -86,11 +86,11 @@ std::optional<CacheMismatch> FindLatents(const SafetensorsFile& file, const Mode
     }
     if (entry.shape.size() != 4 || !IsReadable(entry.type) ||
         !absl::StartsWith(key, ExpectedLatentStart(entry.shape))) {
-      return Mismatch(ItemFault::kWrongContent, file.path(),
-                      absl::StrCat("key ", Quoted(key), " does not fit its tensor [",
-                                   absl::StrJoin(entry.shape, ", "), "] of ",
-                                   StoredTypeName(entry.type),
-                                   ", expected latents_FxHxW_dtype with [channels, F, H, W]"));
+      return Mismatch(
+          ItemFault::kWrongContent, file.path(),
+          absl::StrCat("key ", Quoted(key), " does not fit its tensor [",
+                       absl::StrJoin(entry.shape, ", "), "] of ", StoredTypeName(entry.type),
+                       ", expected latents_FxHxW_dtype with [channels, F, H, W]"));
     }
     header->key = key;
     header->channels = entry.shape[0];
@@ -102,9 +102,10 @@ std::optional<CacheMismatch> FindLatents(const SafetensorsFile& file, const Mode
     return Mismatch(ItemFault::kWrongContent, file.path(), "has no latents_FxHxW_dtype tensor");
   }
   if (header->channels != model.latent_channels || header->frames != 1) {
-    return Mismatch(ItemFault::kWrongContent, file.path(),
-                    absl::StrCat("latents have ", header->channels, " channels and ", header->frames,
-                                 " frames, the model takes ", model.latent_channels, " and 1"));
+    return Mismatch(
+        ItemFault::kWrongContent, file.path(),
+        absl::StrCat("latents have ", header->channels, " channels and ", header->frames,
+                     " frames, the model takes ", model.latent_channels, " and 1"));
   }
   return std::nullopt;
 }
@@ -140,10 +141,11 @@ std::optional<CacheMismatch> ReadTextHeader(const std::string& path, const Famil
     if (!absl::StartsWith(key, start)) continue;
     if (!header->key.empty() || entry.shape.size() != 2 || !IsReadable(entry.type) ||
         entry.shape[0] < 1 || entry.shape[1] != model.text_features) {
-      return Mismatch(ItemFault::kWrongContent, path,
-                      absl::StrCat("key ", Quoted(key), " has shape [", absl::StrJoin(entry.shape, ", "),
-                                   "] and type ", StoredTypeName(entry.type), ", expected one [tokens, ",
-                                   model.text_features, "] of F32, F16 or BF16"));
+      return Mismatch(
+          ItemFault::kWrongContent, path,
+          absl::StrCat("key ", Quoted(key), " has shape [", absl::StrJoin(entry.shape, ", "),
+                       "] and type ", StoredTypeName(entry.type), ", expected one [tokens, ",
+                       model.text_features, "] of F32, F16 or BF16"));
     }
     header->key = key;
     header->tokens = entry.shape[0];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what a musubi cache file says of itself, from its header alone, and checks that it fits the model.
+// Reads what a musubi cache file says of itself, from its header alone, and checks that it fits the
+// model.
 #ifndef BLOCKSWAP_WORKER_DATA_CACHE_HEADERS_H_
 #define BLOCKSWAP_WORKER_DATA_CACHE_HEADERS_H_
 

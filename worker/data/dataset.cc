@@ -8,14 +8,16 @@ namespace {
 
 // Note [Epoch order]
 //
-// The order is a function of (seed, epoch) alone, in arithmetic that is the same on every machine: standard library shuffles and
-// distributions differ between implementations. Loader threads therefore cannot change it, and a resumed run continues it.
-// A stream of numbers is splitmix64 started from a mix of (seed, epoch, purpose); a number below n is the high half of the
-// 128-bit product, whose bias of n / 2^64 does not matter here.
+// The order is a function of (seed, epoch) alone, in arithmetic that is the same on every machine:
+// standard library shuffles and distributions differ between implementations. Loader threads
+// therefore cannot change it, and a resumed run continues it. A stream of numbers is splitmix64
+// started from a mix of (seed, epoch, purpose); a number below n is the high half of the 128-bit
+// product, whose bias of n / 2^64 does not matter here.
 class OrderStream {
  public:
   OrderStream(int64_t seed, int64_t epoch, uint64_t purpose)
-      : state_(Mix(Mix(Mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch)) ^ purpose)) {}
+      : state_(
+            Mix(Mix(Mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch)) ^ purpose)) {}
 
   uint64_t Below(uint64_t bound) {
     state_ += 0x9e3779b97f4a7c15;  // 2^64 / golden ratio, splitmix64's increment
@@ -82,8 +84,9 @@ std::vector<Batch> Dataset::EpochOrder(int64_t seed, int64_t epoch) const {
     OrderStream(seed, epoch, b).Shuffle(&items);
     for (size_t first = 0; first < items.size(); first += static_cast<size_t>(bucket.batch_size)) {
       const size_t last = std::min(items.size(), first + static_cast<size_t>(bucket.batch_size));
-      batches.push_back({static_cast<int>(b), {items.begin() + static_cast<std::ptrdiff_t>(first),
-                                               items.begin() + static_cast<std::ptrdiff_t>(last)}});
+      batches.push_back({static_cast<int>(b),
+                         {items.begin() + static_cast<std::ptrdiff_t>(first),
+                          items.begin() + static_cast<std::ptrdiff_t>(last)}});
     }
   }
   OrderStream(seed, epoch, kBatchOrderPurpose).Shuffle(&batches);

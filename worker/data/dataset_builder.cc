@@ -28,8 +28,9 @@ constexpr size_t kExamples = 3;
 
 std::string FirstOf(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kExamples);
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                      shown < names.size() ? ", ..." : "");
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < names.size() ? ", ..." : "");
 }
 
 std::string SizeText(int64_t width, int64_t height) { return absl::StrCat(width, "x", height); }
@@ -48,9 +49,8 @@ DatasetBuilder::DatasetBuilder(const std::string& toml_path, const std::string& 
       dataset_(new Dataset) {}
 
 void DatasetBuilder::Violate(int index, const std::string& key, const std::string& what) {
-  violations_->push_back({absl::StrCat("dataset.config.datasets[", index, "]",
-                                       key.empty() ? "" : ".", key),
-                          what});
+  violations_->push_back(
+      {absl::StrCat("dataset.config.datasets[", index, "]", key.empty() ? "" : ".", key), what});
 }
 
 std::optional<std::string> DatasetBuilder::Resolve(int index, const char* key,
@@ -64,7 +64,8 @@ std::optional<std::string> DatasetBuilder::Resolve(int index, const char* key,
   if (resolved.ok()) return *resolved;
   const bool outside = absl::IsPermissionDenied(resolved.status());
   Violate(index, key,
-          outside ? absl::StrCat("path ", Quoted(path), " leads outside the datasets root or may not be opened")
+          outside ? absl::StrCat("path ", Quoted(path),
+                                 " leads outside the datasets root or may not be opened")
                   : absl::StrCat("cannot open ", Quoted(path), ": no such file or directory"));
   return std::nullopt;
 }
@@ -87,7 +88,8 @@ std::optional<DatasetBuilder::Source> DatasetBuilder::OpenSource(int index,
     key = media.empty() ? "image_jsonl_file" : "image_directory";
     const auto path = Resolve(index, key, media.empty() ? table.image_jsonl_file : media);
     if (!path.has_value()) return std::nullopt;
-    declared = media.empty() ? ItemsOfJsonl(*path) : ItemsOfDirectory(*path, table.caption_extension);
+    declared =
+        media.empty() ? ItemsOfJsonl(*path) : ItemsOfDirectory(*path, table.caption_extension);
     if (declared.ok()) source.declared = *std::move(declared);
   }
   if (!declared.ok() || !caches.ok()) {
@@ -100,7 +102,8 @@ std::optional<DatasetBuilder::Source> DatasetBuilder::OpenSource(int index,
   return source;
 }
 
-// By what the folders are, not by how they are spelled: a link or a "./" would let one item count twice.
+// By what the folders are, not by how they are spelled: a link or a "./" would let one item count
+// twice.
 void DatasetBuilder::RefuseSharedFolders(const std::vector<Source>& sources) {
   std::map<std::pair<dev_t, ino_t>, int> seen;
   for (const Source& source : sources) {
@@ -152,10 +155,11 @@ std::optional<CacheMismatch> DatasetBuilder::CheckSizes(const Source& source,
   }
   return CacheMismatch{
       ItemFault::kSizesDisagree,
-      absl::StrCat(file, ": width x height is ", SizeText(name.width, name.height), " by the name, ",
-                   SizeText(header.media_width, header.media_height), " by the metadata, ",
-                   SizeText(width, height), " by the tensor (", header.height, " rows of ", header.width,
-                   " cells), and the bucket of such media is ", SizeText(bucket->first, bucket->second))};
+      absl::StrCat(file, ": width x height is ", SizeText(name.width, name.height),
+                   " by the name, ", SizeText(header.media_width, header.media_height),
+                   " by the metadata, ", SizeText(width, height), " by the tensor (", header.height,
+                   " rows of ", header.width, " cells), and the bucket of such media is ",
+                   SizeText(bucket->first, bucket->second))};
 }
 
 std::optional<DatasetItem> DatasetBuilder::ReadItem(const Source& source,
@@ -211,8 +215,10 @@ void DatasetBuilder::AddItem(const Source& source, const DeclaredItem& declared,
   }
   if (latents->second.size() > 1) {
     std::vector<std::string> sizes;
-    for (const LatentName& name : latents->second) sizes.push_back(SizeText(name.width, name.height));
-    faults->Add(ItemFault::kTwoSizes, absl::StrCat(declared.name, " (", absl::StrJoin(sizes, ", "), ")"));
+    for (const LatentName& name : latents->second)
+      sizes.push_back(SizeText(name.width, name.height));
+    faults->Add(ItemFault::kTwoSizes,
+                absl::StrCat(declared.name, " (", absl::StrJoin(sizes, ", "), ")"));
     return;
   }
   const auto text = source.caches.texts.find(declared.name);
@@ -248,7 +254,8 @@ void DatasetBuilder::AddItems(const Source& source) {
   if (used == 0) ReportEmpty(source, static_cast<int64_t>(declared.size()));
 }
 
-// Caches that lie in the folder but belong to no declared item are never trained on, and never silently so.
+// Caches that lie in the folder but belong to no declared item are never trained on, and never
+// silently so.
 void DatasetBuilder::ReportUnused(const Source& source) {
   std::set<std::string> names;
   if (source.declared.has_value()) {
@@ -264,14 +271,15 @@ void DatasetBuilder::ReportUnused(const Source& source) {
     if (names.count(name) == 0 && source.caches.latents.count(name) == 0) orphans.push_back(name);
   }
   if (!orphans.empty()) {
-    dataset_->warnings_.push_back(absl::StrCat("datasets[", source.index, "]: caches of ", orphans.size(),
-                                               " items that the data set does not declare are not used: ",
-                                               FirstOf(orphans)));
+    dataset_->warnings_.push_back(
+        absl::StrCat("datasets[", source.index, "]: caches of ", orphans.size(),
+                     " items that the data set does not declare are not used: ", FirstOf(orphans)));
   }
   if (!source.caches.malformed.empty()) {
-    dataset_->warnings_.push_back(absl::StrCat(
-        "datasets[", source.index, "]: ", source.caches.malformed.size(),
-        " cache names have no WIDTHxHEIGHT part and are not used: ", FirstOf(source.caches.malformed)));
+    dataset_->warnings_.push_back(
+        absl::StrCat("datasets[", source.index, "]: ", source.caches.malformed.size(),
+                     " cache names have no WIDTHxHEIGHT part and are not used: ",
+                     FirstOf(source.caches.malformed)));
   }
 }
 
@@ -283,31 +291,34 @@ void DatasetBuilder::ReportEmpty(const Source& source, int64_t declared) {
   } else if (!source.caches.latents.empty()) {
     first = source.caches.latents.begin()->first;
   }
-  Violate(source.index, "",
-          absl::StrCat("no usable item: ", declared, " declared, ", source.caches.num_latents(),
-                       " latent caches *_WIDTHxHEIGHT_", short_name, ".safetensors and ",
-                       source.caches.texts.size(), " text caches *_", short_name, "_te.safetensors in ",
-                       source.caches.path,
-                       first.empty() ? "" : absl::StrCat("; the first missing item is ", Quoted(first)),
-                       source.caches.of_other_families > 0
-                           ? absl::StrCat("; ", source.caches.of_other_families,
-                                          " files there belong to other architectures")
-                           : ""));
+  Violate(
+      source.index, "",
+      absl::StrCat("no usable item: ", declared, " declared, ", source.caches.num_latents(),
+                   " latent caches *_WIDTHxHEIGHT_", short_name, ".safetensors and ",
+                   source.caches.texts.size(), " text caches *_", short_name, "_te.safetensors in ",
+                   source.caches.path,
+                   first.empty() ? "" : absl::StrCat("; the first missing item is ", Quoted(first)),
+                   source.caches.of_other_families > 0
+                       ? absl::StrCat("; ", source.caches.of_other_families,
+                                      " files there belong to other architectures")
+                       : ""));
 }
 
-// As musubi writes it into ss_datasets: base names of folders only, since adapters are passed around.
+// As musubi writes it into ss_datasets: base names of folders only, since adapters are passed
+// around.
 std::string DatasetBuilder::Describe(const std::vector<Source>& sources) const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Source& source : sources) {
     const DatasetTable& table = source.table;
-    nlohmann::ordered_json json = {{"is_image_dataset", true},
-                                   {"resolution", {table.width, table.height}},
-                                   {"caption_extension", table.caption_extension},
-                                   {"batch_size_per_device", table.batch_size},
-                                   {"num_repeats", table.num_repeats},
-                                   {"enable_bucket", table.enable_bucket},
-                                   {"bucket_no_upscale", table.bucket_no_upscale},
-                                   {"cache_directory", fs::path(source.caches.path).filename().string()}};
+    nlohmann::ordered_json json = {
+        {"is_image_dataset", true},
+        {"resolution", {table.width, table.height}},
+        {"caption_extension", table.caption_extension},
+        {"batch_size_per_device", table.batch_size},
+        {"num_repeats", table.num_repeats},
+        {"enable_bucket", table.enable_bucket},
+        {"bucket_no_upscale", table.bucket_no_upscale},
+        {"cache_directory", fs::path(source.caches.path).filename().string()}};
     if (!table.image_directory.empty()) {
       json["image_directory"] = fs::path(table.image_directory).filename().string();
     }
@@ -316,7 +327,8 @@ std::string DatasetBuilder::Describe(const std::vector<Source>& sources) const {
     }
     list.push_back(std::move(json));
   }
-  return list.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace);
+  return list.dump(-1, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace);
 }
 
 absl::StatusOr<std::shared_ptr<Dataset>> DatasetBuilder::Build() {
@@ -342,12 +354,9 @@ absl::StatusOr<std::shared_ptr<Dataset>> DatasetBuilder::Build() {
   return dataset_;
 }
 
-absl::StatusOr<std::shared_ptr<Dataset>> Dataset::Open(const std::string& toml_path,
-                                                       const Family& family,
-                                                       const ModelDescription& model,
-                                                       MissingPolicy on_missing,
-                                                       std::vector<FieldViolation>* violations,
-                                                       const std::string& root) {
+absl::StatusOr<std::shared_ptr<Dataset>> Dataset::Open(
+    const std::string& toml_path, const Family& family, const ModelDescription& model,
+    MissingPolicy on_missing, std::vector<FieldViolation>* violations, const std::string& root) {
   return DatasetBuilder(toml_path, root, family, model, on_missing, violations).Build();
 }
 

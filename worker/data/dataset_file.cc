@@ -9,7 +9,8 @@
 #include "worker/io/json_text.h"
 #include "worker/io/nearest_name.h"
 
-// The distribution's shared library is built with exceptions; without them the header alone is used.
+// The distribution's shared library is built with exceptions; without them the header alone is
+// used.
 #undef TOML_SHARED_LIB
 #undef TOML_HEADER_ONLY
 #define TOML_HEADER_ONLY 1
@@ -64,10 +65,10 @@ class SchemaReader {
         continue;
       }
       const std::string nearest = NearestName(name, {"general", "datasets"});
-      Report(name, key.source(),
-             absl::StrCat("unknown ", node.is_table() || node.is_array_of_tables() ? "table " : "key ",
-                          Quoted(name), Suggestion(nearest),
-                          ": expected [general] and [[datasets]]"));
+      Report(
+          name, key.source(),
+          absl::StrCat("unknown ", node.is_table() || node.is_array_of_tables() ? "table " : "key ",
+                       Quoted(name), Suggestion(nearest), ": expected [general] and [[datasets]]"));
     }
   }
 
@@ -83,11 +84,13 @@ class SchemaReader {
         const std::string nearest = NearestName(name, valid);
         Report(field, key.source(),
                absl::StrCat("unknown key ", Quoted(name), " in ", place, Suggestion(nearest),
-                            nearest.empty() ? absl::StrCat(": expected one of ", absl::StrJoin(valid, ", "))
-                                            : ""));
+                            nearest.empty()
+                                ? absl::StrCat(": expected one of ", absl::StrJoin(valid, ", "))
+                                : ""));
       } else if (rule->unavailable != nullptr) {
-        Report(field, key.source(), absl::StrCat("key ", Quoted(name), ": ", rule->unavailable,
-                                                 " are not available for ", family_, " yet"));
+        Report(field, key.source(),
+               absl::StrCat("key ", Quoted(name), ": ", rule->unavailable,
+                            " are not available for ", family_, " yet"));
       } else if (general && rule->place == KeyPlace::kDatasetOnly) {
         Report(field, key.source(),
                absl::StrCat("key ", Quoted(name), " belongs in [[datasets]], not in [general]"));
@@ -109,8 +112,9 @@ class SchemaReader {
   void ReadValue(const KeyRule& rule, const toml::node& node, const std::string& field,
                  const char* place, DatasetTable* result) {
     if (Assign(rule, node, result)) return;
-    Report(field, node.source(), absl::StrCat("key ", Quoted(rule.name), " in ", place, " must be ",
-                                              ExpectedOf(rule.type), ", is ", TypeName(node)));
+    Report(field, node.source(),
+           absl::StrCat("key ", Quoted(rule.name), " in ", place, " must be ",
+                        ExpectedOf(rule.type), ", is ", TypeName(node)));
   }
 
   static bool Assign(const KeyRule& rule, const toml::node& node, DatasetTable* result) {
@@ -187,9 +191,10 @@ void CheckSources(const DatasetTable& table, const std::string& path, SchemaRead
   }
   if (table.image_directory.empty() && table.image_jsonl_file.empty() &&
       table.cache_directory.empty()) {
-    reader->Report(path, where,
-                   "one of image_directory, image_jsonl_file or (to train on all caches of a folder) "
-                   "cache_directory is required");
+    reader->Report(
+        path, where,
+        "one of image_directory, image_jsonl_file or (to train on all caches of a folder) "
+        "cache_directory is required");
   }
 }
 
@@ -214,7 +219,8 @@ std::vector<DatasetTable> ParseDatasetFile(absl::string_view text, const std::st
   const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    violations->push_back({"dataset.config", absl::StrCat(At(error.source()), std::string(error.description()))});
+    violations->push_back(
+        {"dataset.config", absl::StrCat(At(error.source()), std::string(error.description()))});
     return {};
   }
   const toml::table& root = parsed.table();
@@ -228,9 +234,10 @@ std::vector<DatasetTable> ParseDatasetFile(absl::string_view text, const std::st
   }
   const toml::array* list = datasets->as_array();
   if (list == nullptr || list->empty() || !list->is_array_of_tables()) {
-    reader.Report("datasets", datasets->source(),
-                  absl::StrCat("a list of tables [[datasets]] is meant, found ",
-                               datasets->is_table() ? "one table [datasets]" : TypeName(*datasets)));
+    reader.Report(
+        "datasets", datasets->source(),
+        absl::StrCat("a list of tables [[datasets]] is meant, found ",
+                     datasets->is_table() ? "one table [datasets]" : TypeName(*datasets)));
     return {};
   }
   std::vector<DatasetTable> tables;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads musubi's data set TOML and checks it against the schema, every fault with line, key and what was expected.
+// Reads musubi's data set TOML and checks it against the schema, every fault with line, key and
+// what was expected.
 #ifndef BLOCKSWAP_WORKER_DATA_DATASET_FILE_H_
 #define BLOCKSWAP_WORKER_DATA_DATASET_FILE_H_
 
@@ -22,8 +23,9 @@ struct DatasetTable {
   std::string image_directory, image_jsonl_file, cache_directory;
 };
 
-// Appends to `violations` (field "dataset.config.datasets[0].num_repeats"); the tables are only meaningful when nothing was appended.
-// `family` is for messages about settings of musubi that it cannot use.
+// Appends to `violations` (field "dataset.config.datasets[0].num_repeats"); the tables are only
+// meaningful when nothing was appended. `family` is for messages about settings of musubi that it
+// cannot use.
 std::vector<DatasetTable> ParseDatasetFile(absl::string_view text, const std::string& family,
                                            std::vector<FieldViolation>* violations);
 

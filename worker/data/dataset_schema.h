@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of musubi's data set TOML: where each may stand, what it takes, and whether it means anything here.
+// The keys of musubi's data set TOML: where each may stand, what it takes, and whether it means
+// anything here.
 #ifndef BLOCKSWAP_WORKER_DATA_DATASET_SCHEMA_H_
 #define BLOCKSWAP_WORKER_DATA_DATASET_SCHEMA_H_
 

@@ -18,7 +18,8 @@ const char* TextOf(ItemFault fault) {
     case ItemFault::kNoCaption:
       return "without a caption";
     case ItemFault::kStaleCaption:
-      return "whose caption is not the one its text cache was made from; make the text caches again";
+      return "whose caption is not the one its text cache was made from; make the text caches "
+             "again";
     case ItemFault::kTwoSizes:
       return "with latent caches of more than one media size; delete the stale ones";
     case ItemFault::kSizesDisagree:
@@ -51,10 +52,11 @@ void ItemFaults::Report(MissingPolicy policy, std::vector<std::string>* errors,
                         std::vector<std::string>* warnings) const {
   for (const auto& [fault, kind] : kinds_) {
     const bool skips = policy == MissingPolicy::kSkip && FollowsMissingPolicy(fault);
-    const std::string message = absl::StrCat(
-        kind.count, kind.count == 1 ? " item " : " items ", TextOf(fault), ": ",
-        absl::StrJoin(kind.examples, "; "),
-        kind.count > static_cast<int64_t>(kind.examples.size()) ? "; ..." : "", skips ? " (skipped)" : "");
+    const std::string message =
+        absl::StrCat(kind.count, kind.count == 1 ? " item " : " items ", TextOf(fault), ": ",
+                     absl::StrJoin(kind.examples, "; "),
+                     kind.count > static_cast<int64_t>(kind.examples.size()) ? "; ..." : "",
+                     skips ? " (skipped)" : "");
     (skips ? warnings : errors)->push_back(message);
   }
 }

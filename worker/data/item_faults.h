@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collects what is wrong with the items of a data set, kind by kind: a thousand missing files are one message with a count.
+// Collects what is wrong with the items of a data set, kind by kind: a thousand missing files are
+// one message with a count.
 #ifndef BLOCKSWAP_WORKER_DATA_ITEM_FAULTS_H_
 #define BLOCKSWAP_WORKER_DATA_ITEM_FAULTS_H_
 
@@ -12,7 +13,8 @@
 
 namespace blockswap::worker {
 
-// The first group follows dataset.on_missing; the second is a fault whatever the policy, since it is never about single items.
+// The first group follows dataset.on_missing; the second is a fault whatever the policy, since it
+// is never about single items.
 enum class ItemFault {
   kNoLatentCache,
   kNoTextCache,

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kImageExtensions[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif", ".jxl"};
+constexpr const char* kImageExtensions[] = {".png", ".jpg",  ".jpeg", ".webp",
+                                            ".bmp", ".avif", ".jxl"};
 constexpr int64_t kMaxCaptionBytes = base::kMiB;
 constexpr int64_t kMaxJsonlBytes = 1024 * base::kMiB;
 
@@ -39,8 +40,8 @@ absl::Status CheckUnique(const std::vector<DeclaredItem>& items) {
     const auto [first, inserted] = seen.emplace(item.name, &item);
     if (inserted) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("two items are named ", Quoted(item.name), " (", first->second->source, " and ",
-                     item.source, "): their caches would be one file; rename one"));
+        absl::StrCat("two items are named ", Quoted(item.name), " (", first->second->source,
+                     " and ", item.source, "): their caches would be one file; rename one"));
   }
   return absl::OkStatus();
 }
@@ -60,9 +61,10 @@ absl::Status ReadCaption(const fs::path& image, const std::string& extension, De
 
 absl::StatusOr<DeclaredItem> ItemOfLine(absl::string_view line, const std::string& where) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(line, where));
-  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(where, " is no JSON object"));
-  if (json.contains("video_path") || json.contains("image_path_0") || json.contains("control_path") ||
-      json.contains("control_path_0")) {
+  if (!json.is_object())
+    return absl::InvalidArgumentError(absl::StrCat(where, " is no JSON object"));
+  if (json.contains("video_path") || json.contains("image_path_0") ||
+      json.contains("control_path") || json.contains("control_path_0")) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": videos, several images and control images are not available yet"));
   }

@@ -31,9 +31,10 @@ struct Unavailable {
   const char* meaning;
 };
 constexpr Unavailable kUnavailable[] = {
-    {"g", "embedded guidance"},   {"l", "classifier-free guidance"}, {"n", "a negative prompt"},
-    {"i", "a start image"},       {"ei", "an end image"},            {"cn", "a control video"},
-    {"ci", "a control image"},    {"of", "one-frame settings"},
+    {"g", "embedded guidance"}, {"l", "classifier-free guidance"},
+    {"n", "a negative prompt"}, {"i", "a start image"},
+    {"ei", "an end image"},     {"cn", "a control video"},
+    {"ci", "a control image"},  {"of", "one-frame settings"},
 };
 
 // One line's options; the first fault stays as the status.
@@ -78,8 +79,8 @@ class PromptLine {
             absl::StrCat("option --", name, " (", option.meaning, ") is not available yet"));
       }
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown option --", name.substr(0, 32), ", known are --w --h --f --d --s --fs"));
+    return absl::InvalidArgumentError(absl::StrCat("unknown option --", name.substr(0, 32),
+                                                   ", known are --w --h --f --d --s --fs"));
   }
 
   absl::Status Whole(const std::string& name, const std::string& value, int64_t least, int64_t most,
@@ -87,8 +88,9 @@ class PromptLine {
     if (absl::SimpleAtoi(value, result) && *result >= least && *result <= most) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat("option --", name, " must be a whole number from ",
-                                                   least, " to ", most, ", is ", Quoted(value)));
+    return absl::InvalidArgumentError(absl::StrCat("option --", name,
+                                                   " must be a whole number from ", least, " to ",
+                                                   most, ", is ", Quoted(value)));
   }
 
   absl::Status Side(const std::string& name, const std::string& value, int64_t* result) {
@@ -103,22 +105,24 @@ class PromptLine {
         prompt_->flow_shift <= kLargestShift) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat("option --fs must be a number above 0 and at most ",
-                                                   kLargestShift, ", is ", Quoted(value)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("option --fs must be a number above 0 and at most ", kLargestShift, ", is ",
+                     Quoted(value)));
   }
 
   const int64_t side_step_;
   SamplePrompt* const prompt_;
 };
 
-// The embedding lies beside the prompt file, numbered like the prompts (comments and empty lines do not count).
+// The embedding lies beside the prompt file, numbered like the prompts (comments and empty lines do
+// not count).
 absl::Status FindTextCache(const std::string& prompt_path, size_t index, const Family& family,
                            const ModelDescription& model, SamplePrompt* prompt) {
   std::filesystem::path stem(prompt_path);
   stem.replace_extension();
   const absl::string_view short_name = family.musubi_short_name();
-  prompt->text_cache_path = absl::StrCat(stem.string(), absl::StrFormat("_%02d_", index), short_name,
-                                         "_te.safetensors");
+  prompt->text_cache_path =
+      absl::StrCat(stem.string(), absl::StrFormat("_%02d_", index), short_name, "_te.safetensors");
   TextHeader header;
   const auto mismatch = ReadTextHeader(prompt->text_cache_path, family, model, &header);
   if (mismatch) {
@@ -146,8 +150,9 @@ absl::StatusOr<std::vector<SamplePrompt>> ReadSamplePrompts(const std::string& p
     absl::Status status = PromptLine(model, &prompt).Parse(line);
     if (status.ok()) status = FindTextCache(path, prompts.size(), family, model, &prompt);
     if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(std::filesystem::path(path).filename().string(),
-                                                      " line ", number, ": ", status.message()));
+      return absl::Status(status.code(),
+                          absl::StrCat(std::filesystem::path(path).filename().string(), " line ",
+                                       number, ": ", status.message()));
     }
     prompts.push_back(std::move(prompt));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates the device bytes and operations of one double-stream block and of what is around the blocks.
+// Estimates the device bytes and operations of one double-stream block and of what is around the
+// blocks.
 #ifndef BLOCKSWAP_WORKER_FAMILY_ACTIVATION_ESTIMATE_H_
 #define BLOCKSWAP_WORKER_FAMILY_ACTIVATION_ESTIMATE_H_
 

@@ -22,12 +22,12 @@ class Patterns {
     Patterns patterns;
     for (const std::string& text : texts) {
       if (text.size() > kLongestPattern) {
-        return absl::InvalidArgumentError(absl::StrCat("pattern ", Quoted(text), " has ", text.size(),
-                                                       " characters, at most ", kLongestPattern,
-                                                       " are allowed"));
+        return absl::InvalidArgumentError(absl::StrCat("pattern ", Quoted(text), " has ",
+                                                       text.size(), " characters, at most ",
+                                                       kLongestPattern, " are allowed"));
       }
-      // The library reports a bad pattern by exception only. Polynomial: without it a pattern such as (a*)*b takes exponential
-      // time; the price is that back references are refused.
+      // The library reports a bad pattern by exception only. Polynomial: without it a pattern such
+      // as (a*)*b takes exponential time; the price is that back references are refused.
       try {
         patterns.list_.emplace_back(
             text, std::regex_constants::ECMAScript | std::regex_constants::__polynomial);
@@ -60,11 +60,12 @@ absl::Status NoModuleError(const ModelDescription& model, const NetworkConfig& n
       if (++count <= static_cast<int64_t>(kCandidates)) candidates.push_back(target.path);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the patterns leave no module to train: ", network.exclude_patterns.size(),
-      " exclude and ", network.include_patterns.size(), " include patterns, ", count,
-      " candidates such as ", absl::StrJoin(candidates, ", "),
-      "; a pattern must fit a whole path, and an include pattern only takes back what is excluded"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the patterns leave no module to train: ", network.exclude_patterns.size(),
+                   " exclude and ", network.include_patterns.size(), " include patterns, ", count,
+                   " candidates such as ", absl::StrJoin(candidates, ", "),
+                   "; a pattern must fit a whole path, and an include pattern only takes back what "
+                   "is excluded"));
 }
 
 }  // namespace
@@ -81,7 +82,8 @@ absl::StatusOr<AdapterLayout> SelectAdapterModules(const ModelDescription& model
                                                    const Family& family,
                                                    const NetworkConfig& network) {
   std::vector<std::string> excluded = network.exclude_patterns;
-  for (std::string& pattern : family.DefaultExcludePatterns()) excluded.push_back(std::move(pattern));
+  for (std::string& pattern : family.DefaultExcludePatterns())
+    excluded.push_back(std::move(pattern));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Patterns exclude, Patterns::Compile(excluded));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Patterns include, Patterns::Compile(network.include_patterns));
   AdapterLayout layout;

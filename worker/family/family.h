@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What blockswap knows of a model family without torch: names, shapes, block lists, adapter targets, sizes and costs.
+// What blockswap knows of a model family without torch: names, shapes, block lists, adapter
+// targets, sizes and costs.
 //
-// A family is one descriptor here and one forward in worker/model/. AllFamilies() is the literal table of them.
+// A family is one descriptor here and one forward in worker/model/. AllFamilies() is the literal
+// table of them.
 #ifndef BLOCKSWAP_WORKER_FAMILY_FAMILY_H_
 #define BLOCKSWAP_WORKER_FAMILY_FAMILY_H_
 
@@ -22,25 +24,29 @@ namespace blockswap::worker {
 struct TensorSpec {
   std::string name;  // full key in the checkpoint ("transformer_blocks.3.attn.to_q.weight")
   std::vector<int64_t> shape;
-  // Norm weights and 1-D tensors keep this type; everything else takes the job's dtype. (Same type here: the job's.)
+  // Norm weights and 1-D tensors keep this type; everything else takes the job's dtype. (Same type
+  // here: the job's.)
 };
 
 // A linear an adapter may be put on.
 struct AdapterTarget {
   std::string path;  // dotted, "transformer_blocks.3.attn.to_q"
   int block = 0;
-  int slot = 0;      // which linear of its block, in the family's order: index into DescribedBlock::linears
+  int slot =
+      0;  // which linear of its block, in the family's order: index into DescribedBlock::linears
   int64_t in_features = 0, out_features = 0;
 };
 
-// One block: its tensors in a fixed order (index = tensor index of a lease) and its linears in a fixed order.
+// One block: its tensors in a fixed order (index = tensor index of a lease) and its linears in a
+// fixed order.
 struct DescribedBlock {
   std::string name;  // "transformer_blocks.3"
   std::vector<TensorSpec> tensors;
   std::vector<AdapterTarget> linears;
 };
 
-// Hyper-parameters of a Qwen-Image transformer (facts/architectures.md 4.1), from config.json over the class's defaults.
+// Hyper-parameters of a Qwen-Image transformer (facts/architectures.md 4.1), from config.json over
+// the class's defaults.
 struct QwenImageConfig {
   int64_t patch_size = 2, in_channels = 64, out_channels = 16, num_layers = 60;
   int64_t attention_head_dim = 128, num_attention_heads = 24, joint_attention_dim = 3584;
@@ -53,16 +59,16 @@ struct QwenImageConfig {
 struct ModelDescription {
   std::string family;  // "qwen_image"
   Dtype dtype = Dtype::kBFloat16;
-  QwenImageConfig qwen_image;               // valid when family == "qwen_image"; each family adds its own
-  std::vector<TensorSpec> edge_tensors;     // outside the blocks, always on the device
+  QwenImageConfig qwen_image;  // valid when family == "qwen_image"; each family adds its own
+  std::vector<TensorSpec> edge_tensors;  // outside the blocks, always on the device
   std::vector<DescribedBlock> blocks;
   std::vector<offload::BlockList> lists;
   int max_blocks_to_swap = 0;
-  int64_t latent_channels = 0;              // of the dataset's latents
+  int64_t latent_channels = 0;  // of the dataset's latents
   int64_t text_features = 0;
-  int64_t vae_scale = 8;                    // media pixels per latent cell and side
-  int64_t patch = 2;                        // latent cells per token and side
-  std::string text_cache_content;           // what text caches call the features: "varlen_vl_embed"
+  int64_t vae_scale = 8;           // media pixels per latent cell and side
+  int64_t patch = 2;               // latent cells per token and side
+  std::string text_cache_content;  // what text caches call the features: "varlen_vl_embed"
 };
 
 // Token counts of one bucket of the dataset.
@@ -90,14 +96,18 @@ class Family {
   virtual absl::string_view musubi_short_name() const = 0;  // "qi"
   // True when the checkpoint's names are of this family.
   virtual bool Recognises(const CheckpointSource& source) const = 0;
-  // Reads config.json (or, where absent, what the shapes tell) and checks every tensor: names and shapes.
-  // InvalidArgument: counts of missing, unknown and misshapen tensors with up to two examples each.
-  virtual absl::StatusOr<ModelDescription> Describe(const CheckpointSource& source, Dtype dtype) const = 0;
+  // Reads config.json (or, where absent, what the shapes tell) and checks every tensor: names and
+  // shapes. InvalidArgument: counts of missing, unknown and misshapen tensors with up to two
+  // examples each.
+  virtual absl::StatusOr<ModelDescription> Describe(const CheckpointSource& source,
+                                                    Dtype dtype) const = 0;
   // musubi's default exclude pattern semantics (facts/musubi.md 5.2).
   virtual std::vector<std::string> DefaultExcludePatterns() const = 0;
-  // Sizes for the planner: packed block layouts, edge bytes, activation estimates at the largest bucket, relative costs at the mean one.
+  // Sizes for the planner: packed block layouts, edge bytes, activation estimates at the largest
+  // bucket, relative costs at the mean one.
   virtual offload::ModelProfile Profile(const ModelDescription& model, const AdapterLayout& adapter,
-                                        absl::Span<const TokenCounts> buckets, bool gradient_checkpointing) const = 0;
+                                        absl::Span<const TokenCounts> buckets,
+                                        bool gradient_checkpointing) const = 0;
 };
 
 absl::Span<const Family* const> AllFamilies();
@@ -106,15 +116,19 @@ absl::StatusOr<const Family*> FindFamily(absl::string_view name);
 // By key names and config (_class_name); InvalidArgument with two example keys when none fits.
 absl::StatusOr<const Family*> DetectFamily(const CheckpointSource& source);
 
-// Packed layout of a block in the given type: offsets at multiples of kTensorAlignment, in tensor order.
+// Packed layout of a block in the given type: offsets at multiples of kTensorAlignment, in tensor
+// order.
 offload::BlockProfile PackBlock(const DescribedBlock& block, Dtype dtype);
 // Reads a whole block packed (padding zeroed).
 absl::Status ReadPackedBlock(const CheckpointSource& source, const DescribedBlock& block,
-                             const offload::BlockProfile& profile, Dtype dtype, absl::Span<std::byte> destination);
+                             const offload::BlockProfile& profile, Dtype dtype,
+                             absl::Span<std::byte> destination);
 
-// Chooses the modules an adapter trains. InvalidArgument: a pattern that is no valid regular expression (names it), or no module left
-// (lists five candidate names).
-absl::StatusOr<AdapterLayout> SelectAdapterModules(const ModelDescription& model, const Family& family, const NetworkConfig& network);
+// Chooses the modules an adapter trains. InvalidArgument: a pattern that is no valid regular
+// expression (names it), or no module left (lists five candidate names).
+absl::StatusOr<AdapterLayout> SelectAdapterModules(const ModelDescription& model,
+                                                   const Family& family,
+                                                   const NetworkConfig& network);
 
 }  // namespace blockswap::worker
 

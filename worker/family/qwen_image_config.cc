@@ -16,7 +16,8 @@ namespace {
 
 constexpr char kClassName[] = "QwenImageTransformer2DModel";
 constexpr char kBlockPrefix[] = "transformer_blocks.";
-constexpr int64_t kMaxSide = int64_t{1} << 20;  // of any width or count; keeps products of three within 63 bits
+constexpr int64_t kMaxSide =
+    int64_t{1} << 20;  // of any width or count; keeps products of three within 63 bits
 constexpr int64_t kMaxLayers = 10'000;
 
 // Reads the keys of config.json one by one; the first that is wrong stays as the status.
@@ -111,7 +112,8 @@ absl::StatusOr<QwenImageConfig> FromJson(const std::string& text) {
 // One side of a tensor, or nothing where it is absent or has too few sides.
 std::optional<int64_t> Side(const CheckpointSource& source, const char* name, size_t axis) {
   const auto found = source.tensors().find(name);
-  if (found == source.tensors().end() || found->second.entry.shape.size() <= axis) return std::nullopt;
+  if (found == source.tensors().end() || found->second.entry.shape.size() <= axis)
+    return std::nullopt;
   const int64_t side = found->second.entry.shape[axis];
   if (side < 1 || side > kMaxSide) return std::nullopt;
   return side;
@@ -123,7 +125,8 @@ int64_t NumLayers(const CheckpointSource& source) {
     if (!absl::StartsWith(name, kBlockPrefix)) continue;
     const std::string rest = name.substr(sizeof(kBlockPrefix) - 1);
     int64_t index = 0;
-    if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &index) && index >= 0 && index < kMaxLayers) {
+    if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &index) && index >= 0 &&
+        index < kMaxLayers) {
       layers = std::max(layers, index + 1);
     }
   }
@@ -139,7 +142,8 @@ absl::StatusOr<QwenImageConfig> FromShapes(const CheckpointSource& source) {
   const auto out = Side(source, "proj_out.weight", 0);
   if (!head || !width || !in || !text || !out || *width % *head != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        source.path(), ": the sizes of the model cannot be told from its tensors; name its config.json"));
+        source.path(),
+        ": the sizes of the model cannot be told from its tensors; name its config.json"));
   }
   config.attention_head_dim = *head;
   config.num_attention_heads = *width / *head;
@@ -148,19 +152,19 @@ absl::StatusOr<QwenImageConfig> FromShapes(const CheckpointSource& source) {
   config.num_layers = NumLayers(source);
   const int64_t cells = config.patch_size * config.patch_size;
   config.out_channels = *out / cells;
-  const int64_t rope = std::accumulate(config.axes_dims_rope.begin(), config.axes_dims_rope.end(),
-                                       int64_t{0});
+  const int64_t rope =
+      std::accumulate(config.axes_dims_rope.begin(), config.axes_dims_rope.end(), int64_t{0});
   if (rope != *head) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.path(), ": heads are ", *head, " wide, not ", rope,
-                     ", and tensors do not tell how RoPE splits them; name the model's config.json"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.path(), ": heads are ", *head, " wide, not ", rope,
+        ", and tensors do not tell how RoPE splits them; name the model's config.json"));
   }
   return config;
 }
 
 absl::Status CheckConsistency(const QwenImageConfig& config) {
-  const int64_t rope = std::accumulate(config.axes_dims_rope.begin(), config.axes_dims_rope.end(),
-                                       int64_t{0});
+  const int64_t rope =
+      std::accumulate(config.axes_dims_rope.begin(), config.axes_dims_rope.end(), int64_t{0});
   if (rope != config.attention_head_dim) {
     return absl::InvalidArgumentError(absl::StrCat("config.json: axes_dims_rope sum to ", rope,
                                                    ", attention_head_dim is ",
@@ -169,7 +173,8 @@ absl::Status CheckConsistency(const QwenImageConfig& config) {
   const int64_t cells = config.patch_size * config.patch_size;
   if (config.in_channels % cells != 0) {
     return absl::InvalidArgumentError(absl::StrCat("config.json: in_channels ", config.in_channels,
-                                                   " is no multiple of patch_size squared, ", cells));
+                                                   " is no multiple of patch_size squared, ",
+                                                   cells));
   }
   if (config.dim() > kMaxSide) {
     return absl::InvalidArgumentError(

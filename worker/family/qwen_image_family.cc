@@ -81,8 +81,9 @@ void SetFlops(const DoubleStreamShape& shape, const AdapterLayout& adapter,
   for (offload::BlockProfile& block : profile->blocks) block.forward_flops = flops.forward();
   const auto blocks = static_cast<double>(profile->blocks.size());
   profile->forward_flops = blocks * flops.forward();
-  // Linears: the gradient of the input alone (their weights are frozen). Attention: two gradients for each of its two products,
-  // and the scores once more. An adapter: gradients of input and weights.
+  // Linears: the gradient of the input alone (their weights are frozen). Attention: two gradients
+  // for each of its two products, and the scores once more. An adapter: gradients of input and
+  // weights.
   const double low_rank = 2 * static_cast<double>(adapter.num_parameters()) / blocks *
                           (image + text) / count * batch / count / 2;
   const double backward = flops.linears + 2.5 * flops.attention + 2 * low_rank;
@@ -122,7 +123,8 @@ absl::StatusOr<ModelDescription> QwenImageFamily::Describe(const CheckpointSourc
 }
 
 std::vector<std::string> QwenImageFamily::DefaultExcludePatterns() const {
-  // musubi's own. Meant for img_mod.1 and txt_mod.1, it fits neither, so the modulation trains there and here alike.
+  // musubi's own. Meant for img_mod.1 and txt_mod.1, it fits neither, so the modulation trains
+  // there and here alike.
   return {".*(_mod_).*"};
 }
 

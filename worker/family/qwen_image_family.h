@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Qwen-Image descriptor: 60 double-stream blocks, one naming scheme (facts of the class QwenImageTransformer2DModel).
+// The Qwen-Image descriptor: 60 double-stream blocks, one naming scheme (facts of the class
+// QwenImageTransformer2DModel).
 #ifndef BLOCKSWAP_WORKER_FAMILY_QWEN_IMAGE_FAMILY_H_
 #define BLOCKSWAP_WORKER_FAMILY_QWEN_IMAGE_FAMILY_H_
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a Qwen-Image transformer in the order that leases, adapters and the model code rely on.
+// The tensors of a Qwen-Image transformer in the order that leases, adapters and the model code
+// rely on.
 #ifndef BLOCKSWAP_WORKER_FAMILY_QWEN_IMAGE_LAYOUT_H_
 #define BLOCKSWAP_WORKER_FAMILY_QWEN_IMAGE_LAYOUT_H_
 
@@ -9,8 +10,8 @@
 
 namespace blockswap::worker {
 
-// Fourteen linears to a block: slot s has its weight at tensor index 2s and its bias at 2s + 1; the four norm weights (norm_q,
-// norm_k, norm_added_q, norm_added_k) follow at 28 to 31.
+// Fourteen linears to a block: slot s has its weight at tensor index 2s and its bias at 2s + 1; the
+// four norm weights (norm_q, norm_k, norm_added_q, norm_added_k) follow at 28 to 31.
 DescribedBlock DescribeQwenImageBlock(const QwenImageConfig& config, int index);
 
 // img_in, txt_in, txt_norm, time embedding (two linears), norm_out.linear, proj_out.

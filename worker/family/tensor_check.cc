@@ -78,9 +78,9 @@ absl::Status CheckTensors(const CheckpointSource& source, const ModelDescription
   std::vector<std::string> rest;
   if (unknown.count > 0) rest.push_back(unknown.Text("unknown"));
   if (misshapen.count > 0) rest.push_back(misshapen.Text("misshapen"));
-  std::string message = absl::StrCat(source.path(), " is not ", what, ": ", missing.count,
-                                     " tensors missing, ", unknown.count, " unknown, ",
-                                     misshapen.count, " of another shape or type");
+  std::string message =
+      absl::StrCat(source.path(), " is not ", what, ": ", missing.count, " tensors missing, ",
+                   unknown.count, " unknown, ", misshapen.count, " of another shape or type");
   if (missing.count > 0) absl::StrAppend(&message, "\n  ", missing.Text("missing"));
   if (!rest.empty()) absl::StrAppend(&message, "\n  ", absl::StrJoin(rest, "; "));
   return absl::InvalidArgumentError(message);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the tensors a family expects with those a checkpoint has, and says how they differ in three lines.
+// Compares the tensors a family expects with those a checkpoint has, and says how they differ in
+// three lines.
 #ifndef BLOCKSWAP_WORKER_FAMILY_TENSOR_CHECK_H_
 #define BLOCKSWAP_WORKER_FAMILY_TENSOR_CHECK_H_
 
@@ -11,8 +12,8 @@
 
 namespace blockswap::worker {
 
-// Every tensor of `model` must be there in its shape and a float type that can be read; nothing else may be, but `strays`.
-// `what` opens the message ("qwen_image with 60 blocks of width 3072").
+// Every tensor of `model` must be there in its shape and a float type that can be read; nothing
+// else may be, but `strays`. `what` opens the message ("qwen_image with 60 blocks of width 3072").
 absl::Status CheckTensors(const CheckpointSource& source, const ModelDescription& model,
                           const std::vector<std::string>& strays, const std::string& what);
 

@@ -92,11 +92,12 @@ absl::Status AtomicFile::WriteError(int error_number) const {
     return ErrnoStatus(error_number, absl::StrCat("cannot write ", path_));
   }
   const auto free = FreeDiskBytes(DirectoryOf(path_));
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "out of space while writing ", path_, ": ", expected_bytes_, " bytes needed, ", written_bytes_,
-      " written, ", free.ok() ? *free : 0, " free on its file system",
-      error_number == EFBIG ? " (the process's file-size limit was reached)" : "",
-      error_number == EDQUOT ? " (the quota was reached)" : "", "; free some space and save again"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("out of space while writing ", path_, ": ", expected_bytes_, " bytes needed, ",
+                   written_bytes_, " written, ", free.ok() ? *free : 0, " free on its file system",
+                   error_number == EFBIG ? " (the process's file-size limit was reached)" : "",
+                   error_number == EDQUOT ? " (the quota was reached)" : "",
+                   "; free some space and save again"));
 }
 
 absl::Status AtomicFile::Append(const void* bytes, size_t size) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that appear under their name complete or not at all: written aside, fsynced, renamed, the directory fsynced.
+// Files that appear under their name complete or not at all: written aside, fsynced, renamed, the
+// directory fsynced.
 #ifndef BLOCKSWAP_WORKER_IO_ATOMIC_FILE_H_
 #define BLOCKSWAP_WORKER_IO_ATOMIC_FILE_H_
 
@@ -19,7 +20,8 @@ namespace blockswap::worker {
 // Errors: ResourceExhausted for a full disk or quota, with the bytes needed and free.
 class AtomicFile {
  public:
-  // The temporary lies beside `path`: a rename must not cross file systems. `expected_bytes` is only used in messages.
+  // The temporary lies beside `path`: a rename must not cross file systems. `expected_bytes` is
+  // only used in messages.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path,
                                                             int64_t expected_bytes);
   ~AtomicFile();
@@ -27,7 +29,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   absl::Status Append(const void* bytes, size_t size);
-  // fsync, so that the content is on the disk before the name is; the caller may read it back under temporary_path().
+  // fsync, so that the content is on the disk before the name is; the caller may read it back under
+  // temporary_path().
   absl::Status Sync();
   // REQUIRES: Sync() was successful after the last Append.
   absl::Status Commit();

@@ -42,7 +42,8 @@ std::optional<int64_t> StepOfName(const std::string& name) {
   return step;
 }
 
-// Removes a directory that never became, or no longer is, a checkpoint. What cannot be removed is left for the next clean-up.
+// Removes a directory that never became, or no longer is, a checkpoint. What cannot be removed is
+// left for the next clean-up.
 void Remove(const std::string& directory) {
   std::error_code ignored;
   fs::remove_all(directory, ignored);
@@ -67,13 +68,14 @@ absl::Status CheckFreeSpace(const std::string& parent, int64_t expected_bytes) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const int64_t free, FreeDiskBytes(parent));
   const int64_t needed = expected_bytes + expected_bytes / 5;
   if (free >= needed) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "out of space for a checkpoint below ", parent, ": ", needed, " bytes needed, ", free,
-      " free; free some space, or keep fewer checkpoints"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("out of space for a checkpoint below ", parent, ": ", needed, " bytes needed, ",
+                   free, " free; free some space, or keep fewer checkpoints"));
 }
 
-// Puts `temporary` under its final name. An older directory of that name changes places with it in one step, or, where the file
-// system cannot do that, is moved aside first and found again by FindNewestCheckpoint should we die in between.
+// Puts `temporary` under its final name. An older directory of that name changes places with it in
+// one step, or, where the file system cannot do that, is moved aside first and found again by
+// FindNewestCheckpoint should we die in between.
 absl::Status Publish(const std::string& parent, const std::string& temporary,
                      const std::string& final_path) {
   std::error_code ignored;
@@ -126,7 +128,8 @@ absl::StatusOr<std::vector<Found>> ListSteps(const std::string& parent) {
   return found;
 }
 
-// Left-overs of a killed writer: temporaries go, a checkpoint that was moved aside and never replaced comes back.
+// Left-overs of a killed writer: temporaries go, a checkpoint that was moved aside and never
+// replaced comes back.
 void CleanUp(const std::string& parent) {
   std::vector<std::string> names;
   std::error_code error;
@@ -165,9 +168,11 @@ absl::StatusOr<CommittedCheckpoint> Check(const std::string& directory, CheckDep
   return result;
 }
 
-// Lets the caller fill the directory, then hashes and fsyncs what it wrote; the manifest comes last.
+// Lets the caller fill the directory, then hashes and fsyncs what it wrote; the manifest comes
+// last.
 absl::StatusOr<CheckpointManifest> Fill(
-    const std::string& directory, int64_t step, const std::map<std::string, std::string>& properties,
+    const std::string& directory, int64_t step,
+    const std::map<std::string, std::string>& properties,
     const std::function<absl::Status(const std::string&)>& write) {
   BLOCKSWAP_RETURN_IF_ERROR(write(directory));
   CheckpointManifest manifest;
@@ -242,7 +247,8 @@ absl::Status PruneCheckpoints(const std::string& parent, int keep) {
   int complete = 0;
   for (const Found& found : steps) {
     const std::string directory = absl::StrCat(parent, "/", found.name);
-    // The newest that counts is read in full: at least one that is surely good stays, however few are kept.
+    // The newest that counts is read in full: at least one that is surely good stays, however few
+    // are kept.
     const CheckDepth depth = complete == 0 ? CheckDepth::kHashes : CheckDepth::kSizes;
     if (!Check(directory, depth).ok()) continue;
     if (++complete <= std::max(keep, 1)) continue;

@@ -92,7 +92,8 @@ absl::StatusOr<std::map<std::string, FileDigest>> DigestFiles(const std::string&
     const std::string name = it->path().filename().string();
     std::error_code ignored;
     if (!it->is_regular_file(ignored) || it->is_symlink(ignored) || !IsPlainName(name)) {
-      return absl::InternalError(absl::StrCat("a checkpoint holds plain files only, found ", Quoted(name)));
+      return absl::InternalError(
+          absl::StrCat("a checkpoint holds plain files only, found ", Quoted(name)));
     }
     BLOCKSWAP_ASSIGN_OR_RETURN(files[name], Sha256OfFile(it->path().string()));
   }
@@ -109,10 +110,11 @@ absl::Status CheckFiles(const std::string& directory, const CheckpointManifest& 
       if (errno == ENOENT) return absl::DataLossError(absl::StrCat(name, " is missing"));
       return ErrnoStatus(errno, absl::StrCat("cannot stat ", path));
     }
-    if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(name, " is no regular file"));
+    if (!S_ISREG(info.st_mode))
+      return absl::DataLossError(absl::StrCat(name, " is no regular file"));
     if (info.st_size != expected.bytes) {
-      return absl::DataLossError(absl::StrCat(name, " has ", info.st_size, " bytes, the manifest says ",
-                                              expected.bytes));
+      return absl::DataLossError(
+          absl::StrCat(name, " has ", info.st_size, " bytes, the manifest says ", expected.bytes));
     }
     if (depth == CheckDepth::kSizes) continue;
     BLOCKSWAP_ASSIGN_OR_RETURN(const FileDigest actual, Sha256OfFile(path));

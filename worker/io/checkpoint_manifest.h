@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest of a checkpoint directory: which files belong to it, how long they are and what they hash to.
+// The manifest of a checkpoint directory: which files belong to it, how long they are and what they
+// hash to.
 #ifndef BLOCKSWAP_WORKER_IO_CHECKPOINT_MANIFEST_H_
 #define BLOCKSWAP_WORKER_IO_CHECKPOINT_MANIFEST_H_
 
@@ -24,7 +25,8 @@ struct CheckpointManifest {
 
 std::string ManifestToJson(const CheckpointManifest& manifest);
 
-// DataLoss, with a text that starts with what is wrong and not with the directory ("manifest is missing").
+// DataLoss, with a text that starts with what is wrong and not with the directory ("manifest is
+// missing").
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& directory);
 
 // The files of a directory as they are now. Internal when something in it is not a regular file.

@@ -66,9 +66,9 @@ absl::StatusOr<WeightFiles> FilesOfIndex(const std::string& index_path) {
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string() || !IsPlainShardName(shard.get_ref<const std::string&>())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(index_path, ": tensor ", Quoted(tensor),
-                       ": its shard must be the plain name of a .safetensors file beside the index"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          index_path, ": tensor ", Quoted(tensor),
+          ": its shard must be the plain name of a .safetensors file beside the index"));
     }
     files.shard_of[tensor] = shard.get<std::string>();
     shards.insert(shard.get<std::string>());
@@ -107,9 +107,9 @@ absl::StatusOr<WeightFiles> FilesOfDirectory(fs::path directory) {
   } else if (indexes.empty() && singles.size() == 1) {
     files.paths = singles;
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat(directory.string(), " must hold one .safetensors file or one ", kIndexSuffix,
-                     ", found ", singles.size(), " and ", indexes.size(), "; name the file itself"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory.string(), " must hold one .safetensors file or one ", kIndexSuffix, ", found ",
+        singles.size(), " and ", indexes.size(), "; name the file itself"));
   }
   if (fs::exists(directory / "config.json", error)) {
     files.config_path = (directory / "config.json").string();
@@ -126,7 +126,8 @@ absl::StatusOr<WeightFiles> FindFiles(const std::string& weights) {
   return files;
 }
 
-// Quantised weights bring scales beside them; read as plain weights they would give a wrong model without an error.
+// Quantised weights bring scales beside them; read as plain weights they would give a wrong model
+// without an error.
 bool IsQuantisationExtra(const std::string& name) {
   return absl::EndsWith(name, ".scale_weight") || absl::EndsWith(name, ".weight_scale") ||
          absl::EndsWith(name, ".comfy_quant") || name == "scaled_fp8" ||
@@ -137,9 +138,9 @@ absl::Status RefuseQuantised(const std::string& path, const std::vector<std::str
   std::vector<std::string> extras;
   std::copy_if(names.begin(), names.end(), std::back_inserter(extras), IsQuantisationExtra);
   if (extras.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, " holds quantised weights (", extras.size(), " keys such as ", TwoOf(extras),
-                   "), which cannot be trained on yet: use the bf16 or fp32 file of the model"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " holds quantised weights (", extras.size(), " keys such as ", TwoOf(extras),
+      "), which cannot be trained on yet: use the bf16 or fp32 file of the model"));
 }
 
 // The one prefix of all names, which may be empty.
@@ -154,9 +155,8 @@ absl::StatusOr<std::string> CommonPrefix(const std::string& path,
   }
   std::vector<std::pair<absl::string_view, std::vector<std::string>>> groups(by_prefix.begin(),
                                                                              by_prefix.end());
-  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
-    return a.second.size() > b.second.size();
-  });
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::string message = absl::StrCat(path, " mixes ", groups.size(),
                                      " kinds of tensor names, so no one prefix can be stripped");
   for (size_t i = 0; i < 2; ++i) {
@@ -175,12 +175,13 @@ absl::Status CheckIndex(const std::string& path, const std::map<std::string, std
   for (const auto& [name, shard] : shard_of) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(name),
-                                                     " is in the index but not in its shard ", shard));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": tensor ", Quoted(name), " is in the index but not in its shard ", shard));
     }
     if (fs::path(found->second.file->path()).filename() != shard) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": tensor ", Quoted(name), " lies in another shard than ", shard, ", where the index says"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(name),
+                                                     " lies in another shard than ", shard,
+                                                     ", where the index says"));
     }
   }
   for (const auto& [name, tensor] : tensors) {
@@ -252,8 +253,8 @@ absl::Status CheckpointSource::Read(const std::string& name, Dtype dtype,
   const absl::Status converted = ConvertFloats(tensor.entry.type, tensor.file->bytes(tensor.entry),
                                                ToStoredType(dtype), destination);
   if (!converted.ok()) {
-    return absl::Status(converted.code(), absl::StrCat(path_, ": tensor ", Quoted(name), ": ",
-                                                       converted.message()));
+    return absl::Status(converted.code(),
+                        absl::StrCat(path_, ": tensor ", Quoted(name), ": ", converted.message()));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base weights wherever they lie: one safetensors file, an index of shards, or a diffusers directory, under one set of names.
+// Base weights wherever they lie: one safetensors file, an index of shards, or a diffusers
+// directory, under one set of names.
 #ifndef BLOCKSWAP_WORKER_IO_CHECKPOINT_SOURCE_H_
 #define BLOCKSWAP_WORKER_IO_CHECKPOINT_SOURCE_H_
 
@@ -17,9 +18,11 @@ namespace blockswap::worker {
 // Thread safety: safe, immutable.
 class CheckpointSource {
  public:
-  // `weights` is a .safetensors file, a *.safetensors.index.json, or a directory with config.json. `config_path` (may be empty) names
-  // config.json for the first two. One common prefix (model.diffusion_model., diffusion_model., model., net., transformer.) is
-  // stripped; a mixture of prefixed and unprefixed names is an InvalidArgument of three lines with counts and two examples.
+  // `weights` is a .safetensors file, a *.safetensors.index.json, or a directory with config.json.
+  // `config_path` (may be empty) names config.json for the first two. One common prefix
+  // (model.diffusion_model., diffusion_model., model., net., transformer.) is stripped; a mixture
+  // of prefixed and unprefixed names is an InvalidArgument of three lines with counts and two
+  // examples.
   static absl::StatusOr<std::shared_ptr<CheckpointSource>> Open(const std::string& weights,
                                                                 const std::string& config_path);
 
@@ -34,8 +37,9 @@ class CheckpointSource {
   const std::string& path() const { return path_; }
   int64_t total_bytes() const { return total_bytes_; }
 
-  // Writes tensor `name` as `dtype`, row major, to `destination` (exactly count * size bytes): a plain copy when the stored type is
-  // the same, else an exact widening or a round-to-nearest-even narrowing (F32, F16, BF16). NotFound, InvalidArgument (size, type).
+  // Writes tensor `name` as `dtype`, row major, to `destination` (exactly count * size bytes): a
+  // plain copy when the stored type is the same, else an exact widening or a round-to-nearest-even
+  // narrowing (F32, F16, BF16). NotFound, InvalidArgument (size, type).
   absl::Status Read(const std::string& name, Dtype dtype, absl::Span<std::byte> destination) const;
 
  private:

@@ -54,7 +54,8 @@ uint16_t NarrowToFloat16(float value) {
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
-  if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // rounds to 65536 or more
+  if (magnitude >= 0x477ff000)
+    return static_cast<uint16_t>(sign | 0x7c00);  // rounds to 65536 or more
   if (magnitude < 0x38800000) {  // below the smallest normal half: a count of 2^-24
     const float scaled = std::ldexp(std::bit_cast<float>(magnitude), 24);
     return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
@@ -67,7 +68,8 @@ absl::Status ConvertFloats(StoredType from, absl::Span<const std::byte> source, 
                            absl::Span<std::byte> destination) {
   if (!IsFloat(from) || !IsFloat(to)) {
     return absl::InvalidArgumentError(absl::StrCat("cannot convert ", StoredTypeName(from), " to ",
-                                                   StoredTypeName(to), ": only F32, F16 and BF16 are"));
+                                                   StoredTypeName(to),
+                                                   ": only F32, F16 and BF16 are"));
   }
   const auto from_bytes = static_cast<size_t>(StoredTypeBytes(from));
   const auto to_bytes = static_cast<size_t>(StoredTypeBytes(to));

@@ -17,7 +17,8 @@ float WidenFloat16(uint16_t bits);
 uint16_t NarrowToBFloat16(float value);  // a NaN stays a NaN
 uint16_t NarrowToFloat16(float value);   // overflow becomes infinity
 
-// F32, F16 and BF16 in any pairing; equal types are copied. InvalidArgument for other types and for sizes that differ in count.
+// F32, F16 and BF16 in any pairing; equal types are copied. InvalidArgument for other types and for
+// sizes that differ in count.
 absl::Status ConvertFloats(StoredType from, absl::Span<const std::byte> source, StoredType to,
                            absl::Span<std::byte> destination);
 

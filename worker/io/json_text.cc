@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kLongestQuotedName = 200;
 
-// Deepest nesting of brackets outside strings. Counted before parsing: a tree of a million levels costs memory to build.
+// Deepest nesting of brackets outside strings. Counted before parsing: a tree of a million levels
+// costs memory to build.
 int NestingOf(absl::string_view text) {
   int depth = 0, deepest = 0;
   bool in_string = false;
@@ -38,12 +39,13 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const std::stri
                                          int max_depth) {
   const int nesting = NestingOf(text);
   if (nesting > max_depth) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " is nested ", nesting, " levels deep, at most ", max_depth, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " is nested ", nesting, " levels deep, at most ", max_depth, " are read"));
   }
   nlohmann::json json =
       nlohmann::json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(what, " is not valid JSON"));
+  if (json.is_discarded())
+    return absl::InvalidArgumentError(absl::StrCat(what, " is not valid JSON"));
   return json;
 }
 

@@ -8,8 +8,9 @@
 
 namespace blockswap::worker {
 
-// The candidate of least edit distance, or empty when none is within a third of the word's length (at least 1, at most 3 edits).
-// The job file has its own: data sets and families must not depend on proto/.
+// The candidate of least edit distance, or empty when none is within a third of the word's length
+// (at least 1, at most 3 edits). The job file has its own: data sets and families must not depend
+// on proto/.
 std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace blockswap::worker

@@ -72,7 +72,8 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path) {
   file.fd = OwnedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.fd.get() < 0) return ErrnoStatus(errno, absl::StrCat("cannot open ", path));
   struct stat info;
-  if (fstat(file.fd.get(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("cannot stat ", path));
+  if (fstat(file.fd.get(), &info) != 0)
+    return ErrnoStatus(errno, absl::StrCat("cannot stat ", path));
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is not a regular file but ", KindOf(info.st_mode)));
@@ -84,9 +85,9 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path) {
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
   BLOCKSWAP_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
   if (file.bytes > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is too long: ",
-                                                   base::FormatByteSize(file.bytes), ", at most ",
-                                                   base::FormatByteSize(max_bytes), " are read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is too long: ", base::FormatByteSize(file.bytes), ", at most ",
+                     base::FormatByteSize(max_bytes), " are read"));
   }
   std::string text(static_cast<size_t>(file.bytes), '\0');
   size_t done = 0;

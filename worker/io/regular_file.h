@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens and reads regular files only: a FIFO, a device or a directory in place of a file is an error, never a hang.
+// Opens and reads regular files only: a FIFO, a device or a directory in place of a file is an
+// error, never a hang.
 #ifndef BLOCKSWAP_WORKER_IO_REGULAR_FILE_H_
 #define BLOCKSWAP_WORKER_IO_REGULAR_FILE_H_
 
@@ -44,7 +45,8 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path);
 // The whole text. InvalidArgument when it is longer than `max_bytes`.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
 
-// A status for a failed system call, its code chosen by `error_number`: full disks and quotas are ResourceExhausted.
+// A status for a failed system call, its code chosen by `error_number`: full disks and quotas are
+// ResourceExhausted.
 absl::Status ErrnoStatus(int error_number, const std::string& what);
 
 }  // namespace blockswap::worker

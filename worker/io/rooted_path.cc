@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::Status Outside(const std::string& path) {
-  return absl::PermissionDeniedError(absl::StrCat("path ", Quoted(path), " leads outside its root"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("path ", Quoted(path), " leads outside its root"));
 }
 
 std::string WithoutTrailingSlash(std::string path) {
@@ -47,8 +48,8 @@ absl::StatusOr<std::string> SpelledBelow(const std::string& root, const std::str
   return Outside(path);
 }
 
-// Kernels before 5.6 and some sandboxes have no openat2: there the canonical path is compared, which a link that changes in
-// between could deceive.
+// Kernels before 5.6 and some sandboxes have no openat2: there the canonical path is compared,
+// which a link that changes in between could deceive.
 absl::Status CheckByCanonicalPath(const std::string& root, const std::string& relative,
                                   const std::string& path) {
   std::error_code error;
@@ -67,8 +68,8 @@ absl::Status CheckByKernel(const std::string& root, const std::string& relative,
   struct open_how how = {};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  const OwnedFd target(static_cast<int>(
-      syscall(SYS_openat2, base.get(), relative.c_str(), &how, sizeof(how))));
+  const OwnedFd target(
+      static_cast<int>(syscall(SYS_openat2, base.get(), relative.c_str(), &how, sizeof(how))));
   if (target.get() >= 0) return absl::OkStatus();
   switch (errno) {
     case EXDEV:

@@ -22,12 +22,12 @@ struct TypeFact {
 };
 
 constexpr TypeFact kTypes[] = {
-    {StoredType::kF64, "F64", 8},       {StoredType::kF32, "F32", 4},
-    {StoredType::kF16, "F16", 2},       {StoredType::kBF16, "BF16", 2},
+    {StoredType::kF64, "F64", 8},        {StoredType::kF32, "F32", 4},
+    {StoredType::kF16, "F16", 2},        {StoredType::kBF16, "BF16", 2},
     {StoredType::kF8E4M3, "F8_E4M3", 1}, {StoredType::kF8E5M2, "F8_E5M2", 1},
-    {StoredType::kI64, "I64", 8},       {StoredType::kI32, "I32", 4},
-    {StoredType::kI16, "I16", 2},       {StoredType::kI8, "I8", 1},
-    {StoredType::kU8, "U8", 1},         {StoredType::kBool, "BOOL", 1},
+    {StoredType::kI64, "I64", 8},        {StoredType::kI32, "I32", 4},
+    {StoredType::kI16, "I16", 2},        {StoredType::kI8, "I8", 1},
+    {StoredType::kU8, "U8", 1},          {StoredType::kBool, "BOOL", 1},
 };
 
 const TypeFact& FactOf(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
@@ -38,7 +38,8 @@ uint64_t LittleEndian64(const std::byte* bytes) {
   return value;
 }
 
-// What torch.save writes: a zip archive, or (before 2020) a bare pickle. Neither is ever opened: unpickling runs code.
+// What torch.save writes: a zip archive, or (before 2020) a bare pickle. Neither is ever opened:
+// unpickling runs code.
 bool LooksLikePickle(absl::string_view start) {
   if (start.size() >= 4 && start.substr(0, 4) == absl::string_view("PK\x03\x04", 4)) return true;
   return start.size() >= 2 && start[0] == '\x80' && start[1] >= 2 && start[1] <= 5;
@@ -49,14 +50,15 @@ absl::Status CheckLength(absl::string_view file, const std::string& path) {
   if (size > kLengthBytes && file[kLengthBytes] == '{') {
     // Only now is the length worth reading: the first bytes of a pickle are a length too.
   } else if (LooksLikePickle(file.substr(0, 16))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " is a pickle file as torch.save writes it; only safetensors files are read, "
-              "because unpickling runs code from the file: convert it to safetensors"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     " is a pickle file as torch.save writes it; only safetensors files are read, "
+                     "because unpickling runs code from the file: convert it to safetensors"));
   }
   if (size == 0) return absl::DataLossError(absl::StrCat(path, " is empty"));
   if (size < kLengthBytes) {
-    return absl::DataLossError(absl::StrCat(path, " is cut short: ", size,
-                                            " bytes, the header's length alone takes 8"));
+    return absl::DataLossError(
+        absl::StrCat(path, " is cut short: ", size, " bytes, the header's length alone takes 8"));
   }
   const uint64_t length = LittleEndian64(reinterpret_cast<const std::byte*>(file.data()));
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes)) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes safetensors files: the header under strict limits, the data by memory map, writing atomically.
+// Reads and writes safetensors files: the header under strict limits, the data by memory map,
+// writing atomically.
 //
-// The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, then the data. A reader
-// must refuse a header over 100 MB, overlaps, holes, and trailing bytes; so does this one, before it allocates.
+// The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape,
+// data_offsets}}, then the data. A reader must refuse a header over 100 MB, overlaps, holes, and
+// trailing bytes; so does this one, before it allocates.
 #ifndef BLOCKSWAP_WORKER_IO_SAFETENSORS_H_
 #define BLOCKSWAP_WORKER_IO_SAFETENSORS_H_
 
@@ -20,7 +22,20 @@
 
 namespace blockswap::worker {
 
-enum class StoredType { kF64, kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI64, kI32, kI16, kI8, kU8, kBool };
+enum class StoredType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU8,
+  kBool
+};
 int64_t StoredTypeBytes(StoredType type);
 absl::string_view StoredTypeName(StoredType type);  // as in the file: "BF16"
 
@@ -45,9 +60,11 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // REQUIRES: `entry` is one of tensors(). Valid while this object lives. Touching it may read the disk.
+  // REQUIRES: `entry` is one of tensors(). Valid while this object lives. Touching it may read the
+  // disk.
   absl::Span<const std::byte> bytes(const TensorEntry& entry) const;
-  // Tells the system that these pages are not needed again soon, so that a mapped file does not stay in RSS.
+  // Tells the system that these pages are not needed again soon, so that a mapped file does not
+  // stay in RSS.
   void Forget(const TensorEntry& entry) const;
 
  private:
@@ -60,7 +77,8 @@ class SafetensorsFile {
   int64_t data_offset_ = 0;
 };
 
-// Parses header bytes (without the 8 length bytes) for a file whose data section is `data_bytes` long. Exposed for tests and fuzzing.
+// Parses header bytes (without the 8 length bytes) for a file whose data section is `data_bytes`
+// long. Exposed for tests and fuzzing.
 absl::Status ParseSafetensorsHeader(absl::string_view header, int64_t data_bytes,
                                     std::map<std::string, TensorEntry>* tensors,
                                     std::map<std::string, std::string>* metadata);
@@ -72,9 +90,9 @@ struct TensorToWrite {
   absl::Span<const std::byte> bytes;  // contiguous, row major
 };
 
-// Writes to a temporary name in the same directory, fsyncs, renames, fsyncs the directory; on failure removes the temporary and
-// leaves what was there untouched. ResourceExhausted for a full disk, with bytes needed and free. Then reads the file back and
-// compares names, counts and bytes.
+// Writes to a temporary name in the same directory, fsyncs, renames, fsyncs the directory; on
+// failure removes the temporary and leaves what was there untouched. ResourceExhausted for a full
+// disk, with bytes needed and free. Then reads the file back and compares names, counts and bytes.
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata);
 

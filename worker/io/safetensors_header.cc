@@ -36,8 +36,9 @@ std::optional<int64_t> BytesOf(const std::vector<int64_t>& shape, StoredType typ
   return bytes;
 }
 
-// Builds the tables while the text is read: nothing the file says is held before it is checked. The library's parser keeps
-// its own stack of one bit per level; the first level beyond the format's three stops it.
+// Builds the tables while the text is read: nothing the file says is held before it is checked. The
+// library's parser keeps its own stack of one bit per level; the first level beyond the format's
+// three stops it.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(std::map<std::string, TensorEntry>* tensors,
@@ -109,8 +110,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     if (depth_ == 1) {
       name_ = std::move(name);
-      const bool repeated = name_ == kMetadataKey ? std::exchange(seen_metadata_, true)
-                                                  : tensors_->count(name_) > 0;
+      const bool repeated =
+          name_ == kMetadataKey ? std::exchange(seen_metadata_, true) : tensors_->count(name_) > 0;
       return !repeated || Fail("the name appears twice");
     }
     field_name_ = std::move(name);
@@ -124,8 +125,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& error) override {
     if (status_.ok()) {
       // The library's text repeats bytes of the file; only its position and kind are passed on.
-      status_ = absl::DataLossError(absl::StrCat(
-          "the header is not valid JSON in UTF-8 (byte ", position, ", error ", error.id, ")"));
+      status_ = absl::DataLossError(absl::StrCat("the header is not valid JSON in UTF-8 (byte ",
+                                                 position, ", error ", error.id, ")"));
     }
     return false;
   }
@@ -155,7 +156,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (offsets_.size() != 2) return Fail("data_offsets must have two numbers");
     if (offsets_[0] > offsets_[1]) {
-      return Fail(absl::StrCat("data_offsets [", offsets_[0], ", ", offsets_[1], "] run backwards"));
+      return Fail(
+          absl::StrCat("data_offsets [", offsets_[0], ", ", offsets_[1], "] run backwards"));
     }
     const std::optional<int64_t> bytes = BytesOf(shape_, *type_);
     if (!bytes.has_value()) return Fail("its shape is too large: the byte count overflows");
@@ -172,7 +174,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return Fail(absl::StrCat("the header must be an object, found ", what));
     }
     if (in_metadata_) {
-      return Fail(absl::StrCat("the value of ", Quoted(field_name_), " must be text, found ", what));
+      return Fail(
+          absl::StrCat("the value of ", Quoted(field_name_), " must be text, found ", what));
     }
     return Fail(absl::StrCat("unexpected ", what, depth_ >= 2 ? " in " : "",
                              depth_ >= 2 ? field_name_ : ""));
@@ -201,32 +204,35 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<int64_t> shape_, offsets_;
 };
 
-// The data section must be covered exactly once: no overlap, no hole, nothing after the last tensor.
+// The data section must be covered exactly once: no overlap, no hole, nothing after the last
+// tensor.
 absl::Status CheckCoverage(const std::map<std::string, TensorEntry>& tensors, int64_t data_bytes) {
   using Named = std::pair<const std::string, TensorEntry>;
   std::vector<const Named*> order;
   order.reserve(tensors.size());
   for (const Named& tensor : tensors) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](const Named* a, const Named* b) {
-    return std::pair(a->second.offset, a->second.bytes) < std::pair(b->second.offset, b->second.bytes);
+    return std::pair(a->second.offset, a->second.bytes) <
+           std::pair(b->second.offset, b->second.bytes);
   });
   int64_t end = 0;
   const Named* previous = nullptr;
   for (const Named* tensor : order) {
     const TensorEntry& entry = tensor->second;
     if (entry.offset < end) {
-      return absl::DataLossError(absl::StrCat("tensor ", Quoted(tensor->first), ": overlaps tensor ",
-                                              Quoted(previous->first), " by ", end - entry.offset,
-                                              " bytes"));
+      return absl::DataLossError(absl::StrCat("tensor ", Quoted(tensor->first),
+                                              ": overlaps tensor ", Quoted(previous->first), " by ",
+                                              end - entry.offset, " bytes"));
     }
     if (entry.offset > end) {
       return absl::DataLossError(absl::StrCat("tensor ", Quoted(tensor->first), ": ",
-                                              entry.offset - end, " bytes before it belong to no tensor"));
+                                              entry.offset - end,
+                                              " bytes before it belong to no tensor"));
     }
     end = entry.offset + entry.bytes;
     if (end > data_bytes) {
-      return absl::DataLossError(absl::StrCat("tensor ", Quoted(tensor->first), ": ends at byte ", end,
-                                              " but the data ends at ", data_bytes,
+      return absl::DataLossError(absl::StrCat("tensor ", Quoted(tensor->first), ": ends at byte ",
+                                              end, " but the data ends at ", data_bytes,
                                               ": the file is cut short"));
     }
     previous = tensor;

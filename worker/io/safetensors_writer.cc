@@ -15,17 +15,21 @@ namespace {
 absl::Status CheckTensor(const TensorToWrite& tensor) {
   int64_t bytes = StoredTypeBytes(tensor.type);
   for (const int64_t side : tensor.shape) {
-    if (side < 0) return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), ": negative side"));
+    if (side < 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Quoted(tensor.name), ": negative side"));
     bytes *= side;
   }
   if (bytes != static_cast<int64_t>(tensor.bytes.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), ": its shape takes ",
-                                                   bytes, " bytes, given are ", tensor.bytes.size()));
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name),
+                                                   ": its shape takes ", bytes,
+                                                   " bytes, given are ", tensor.bytes.size()));
   }
   return absl::OkStatus();
 }
 
-// Padded with spaces so that the data starts at a multiple of 8, as readers that map the file like it.
+// Padded with spaces so that the data starts at a multiple of 8, as readers that map the file like
+// it.
 absl::StatusOr<std::string> HeaderOf(const std::vector<TensorToWrite>& tensors,
                                      const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -36,7 +40,8 @@ absl::StatusOr<std::string> HeaderOf(const std::vector<TensorToWrite>& tensors,
     const auto bytes = static_cast<int64_t>(tensor.bytes.size());
     const absl::string_view type = StoredTypeName(tensor.type);
     if (header.contains(tensor.name)) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), ": the name appears twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Quoted(tensor.name), ": the name appears twice"));
     }
     header[tensor.name] = {{"dtype", std::string(type.data(), type.size())},
                            {"shape", tensor.shape},
@@ -56,17 +61,19 @@ absl::StatusOr<std::string> HeaderOf(const std::vector<TensorToWrite>& tensors,
 
 absl::Status CompareWithFile(const std::string& path, const std::vector<TensorToWrite>& tensors,
                              const std::map<std::string, std::string>& metadata) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<SafetensorsFile> file,
+                             SafetensorsFile::Open(path));
   if (file->tensors().size() != tensors.size() || file->metadata() != metadata) {
-    return absl::DataLossError(absl::StrCat(path, " reads back with other tensors or metadata than written"));
+    return absl::DataLossError(
+        absl::StrCat(path, " reads back with other tensors or metadata than written"));
   }
   for (const TensorToWrite& tensor : tensors) {
     const auto found = file->tensors().find(tensor.name);
     if (found == file->tensors().end() || found->second.shape != tensor.shape ||
         found->second.type != tensor.type ||
         found->second.bytes != static_cast<int64_t>(tensor.bytes.size()) ||
-        (!tensor.bytes.empty() &&
-         memcmp(file->bytes(found->second).data(), tensor.bytes.data(), tensor.bytes.size()) != 0)) {
+        (!tensor.bytes.empty() && memcmp(file->bytes(found->second).data(), tensor.bytes.data(),
+                                         tensor.bytes.size()) != 0)) {
       return absl::DataLossError(absl::StrCat(path, ": tensor ", Quoted(tensor.name),
                                               " reads back with other content than written"));
     }

@@ -24,14 +24,15 @@ struct ContextDeleter {
 
 class Digest {
  public:
-  Digest() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+  Digest() : context_(EVP_MD_CTX_new()) {
+    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+  }
   void Update(const void* bytes, size_t size) { EVP_DigestUpdate(context_.get(), bytes, size); }
   std::string Hex() {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int size = 0;
     EVP_DigestFinal_ex(context_.get(), digest, &size);
-    return absl::BytesToHexString(
-        absl::string_view(reinterpret_cast<const char*>(digest), size));
+    return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
   }
 
  private:

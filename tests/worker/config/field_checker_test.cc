@@ -20,7 +20,8 @@ TEST(FieldCheckerTest, LeavesAWrongOrAbsentValueAtItsDefault) {
   check.Whole("w", /*given=*/false, 99, 1, 10, &whole);
   EXPECT_THAT(result.violations, SizeIs(0));
   check.Whole("w", /*given=*/true, 99, 1, 10, &whole);
-  check.Real("r", /*given=*/true, NAN, FieldChecker::Bound::kOpen, 0, FieldChecker::Bound::kOpen, 1, &real);
+  check.Real("r", /*given=*/true, NAN, FieldChecker::Bound::kOpen, 0, FieldChecker::Bound::kOpen, 1,
+             &real);
   EXPECT_EQ(whole, 7);
   EXPECT_EQ(real, 0.5);
   ASSERT_THAT(result.violations, SizeIs(2));
@@ -41,7 +42,8 @@ TEST(FieldCheckerTest, ReadsByteCounts) {
   EXPECT_EQ(bytes, int64_t{3} << 29);
   EXPECT_THAT(result.violations, SizeIs(0));
   check.Bytes("b", "lots\n", &bytes);
-  EXPECT_THAT(result.violations[0].description, HasSubstr("\"lots\\n\"")) << "control bytes are escaped";
+  EXPECT_THAT(result.violations[0].description, HasSubstr("\"lots\\n\""))
+      << "control bytes are escaped";
 }
 
 }  // namespace

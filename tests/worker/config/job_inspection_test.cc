@@ -28,7 +28,8 @@ class JobInspectionTest : public ::testing::Test {
     }
     config_.model.weights_path = directory_.Path("base");
     config_.dataset_config_path = directory_.Write(
-        "d.toml", "[general]\nresolution=64\nbatch_size=4\n[[datasets]]\ncache_directory='cache'\n");
+        "d.toml",
+        "[general]\nresolution=64\nbatch_size=4\n[[datasets]]\ncache_directory='cache'\n");
     config_.training.max_steps = 100;
   }
   absl::StatusOr<JobInspection> Inspect() {
@@ -72,8 +73,8 @@ TEST_F(JobInspectionTest, CountsStepsFromEpochsAndAccumulation) {
 TEST_F(JobInspectionTest, NamesTheRangeOfBlocksToSwap) {
   for (const int blocks : {-1, 6, 7, 1'000'000'000}) {
     config_.memory.blocks_to_swap = blocks;
-    ExpectViolation("memory.blocks_to_swap",
-                    absl::StrCat("must be auto or from 0 to 5, is ", blocks, ": the model has 6 blocks"));
+    ExpectViolation("memory.blocks_to_swap", absl::StrCat("must be auto or from 0 to 5, is ",
+                                                          blocks, ": the model has 6 blocks"));
   }
   for (const int blocks : {0, 1, 4, 5}) {
     config_.memory.blocks_to_swap = blocks;
@@ -89,8 +90,9 @@ TEST_F(JobInspectionTest, ReportsIndependentFaultsTogether) {
   EXPECT_FALSE(Inspect().ok());
   std::vector<std::string> fields;
   for (const FieldViolation& violation : violations_) fields.push_back(violation.field);
-  EXPECT_EQ(fields, (std::vector<std::string>{"dataset.config.datasets[0].cache_directory", "network",
-                                              "memory.blocks_to_swap", "sampling.prompts"}));
+  EXPECT_EQ(fields,
+            (std::vector<std::string>{"dataset.config.datasets[0].cache_directory", "network",
+                                      "memory.blocks_to_swap", "sampling.prompts"}));
 }
 
 TEST_F(JobInspectionTest, BlamesTheFieldThatIsWrong) {
@@ -99,11 +101,13 @@ TEST_F(JobInspectionTest, BlamesTheFieldThatIsWrong) {
   config_.network.exclude_patterns.clear();
   config_.model.weights_path = directory_.Path("none.safetensors");
   ExpectViolation("model.weights", "none.safetensors");
-  config_.model.weights_path = directory_.Write("pickle.pt", absl::string_view("PK\x03\x04xxxxxxxx", 12));
+  config_.model.weights_path =
+      directory_.Write("pickle.pt", absl::string_view("PK\x03\x04xxxxxxxx", 12));
   ExpectViolation("model.weights", "only safetensors files are read");
 }
 
-// F042: a damaged base or adapter is DataLoss with the reader's own words, not a violation of the spec.
+// F042: a damaged base or adapter is DataLoss with the reader's own words, not a violation of the
+// spec.
 TEST_F(JobInspectionTest, PassesDamageOnAsDataLoss) {
   const std::string weights = directory_.Path("base/model.safetensors");
   const auto size = std::filesystem::file_size(weights);
@@ -111,14 +115,18 @@ TEST_F(JobInspectionTest, PassesDamageOnAsDataLoss) {
   std::filesystem::copy_file(weights, config_.network.weights_path);
   for (const int64_t change : {1, -1}) {
     std::filesystem::resize_file(weights, size);
-    std::filesystem::resize_file(config_.network.weights_path, static_cast<uint64_t>(static_cast<int64_t>(size) + change));
+    std::filesystem::resize_file(config_.network.weights_path,
+                                 static_cast<uint64_t>(static_cast<int64_t>(size) + change));
     const auto bad_adapter = Inspect();
     EXPECT_TRUE(absl::IsDataLoss(bad_adapter.status())) << bad_adapter.status();
-    std::filesystem::resize_file(weights, static_cast<uint64_t>(static_cast<int64_t>(size) + change));
+    std::filesystem::resize_file(weights,
+                                 static_cast<uint64_t>(static_cast<int64_t>(size) + change));
     const auto bad_base = Inspect();
     EXPECT_TRUE(absl::IsDataLoss(bad_base.status())) << bad_base.status();
-    EXPECT_THAT(bad_base.status().ToString(), HasSubstr(change > 0 ? "belong to no tensor" : "cut short"));
-    EXPECT_THAT(bad_adapter.status().ToString(), HasSubstr(change > 0 ? "belong to no tensor" : "cut short"));
+    EXPECT_THAT(bad_base.status().ToString(),
+                HasSubstr(change > 0 ? "belong to no tensor" : "cut short"));
+    EXPECT_THAT(bad_adapter.status().ToString(),
+                HasSubstr(change > 0 ? "belong to no tensor" : "cut short"));
   }
 }
 

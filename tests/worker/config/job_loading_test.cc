@@ -18,7 +18,8 @@ class JobLoadingTest : public ::testing::Test {
     directory_.Write("datasets/d.toml", "x");
     roots_ = {directory_.Path("models"), directory_.Path("datasets"), ""};
   }
-  absl::StatusOr<SpecResult> Load(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<SpecResult> Load(const std::string& text,
+                                  const std::vector<std::string>& overrides = {}) {
     return LoadJobFile(directory_.Write("job.yaml", text), overrides, roots_);
   }
   const TempDirectory directory_;
@@ -68,7 +69,8 @@ TEST_F(JobLoadingTest, JsonOfASpecGivesTheSameJob) {
   ASSERT_TRUE(from_json->config.has_value());
   EXPECT_EQ(from_json->config->spec_json, from_file->config->spec_json);
   EXPECT_EQ(from_json->config->training.max_steps, 200);
-  for (const char* bad : {"", "[]", "{\"nmae\": \"x\"}", "{\"name\": 3", "{\"network\": {\"rank\": \"many\"}}"}) {
+  for (const char* bad :
+       {"", "[]", "{\"nmae\": \"x\"}", "{\"name\": 3", "{\"network\": {\"rank\": \"many\"}}"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(LoadJobJson(bad, roots_).status())) << bad;
   }
 }

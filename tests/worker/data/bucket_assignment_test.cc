@@ -8,7 +8,8 @@
 namespace blockswap::worker {
 namespace {
 
-// F023: number and shape of control latents split a bucket; every batch is uniform and every item is seen.
+// F023: number and shape of control latents split a bucket; every batch is uniform and every item
+// is seen.
 TEST(BucketAssignmentTest, SplitsByControlLatents) {
   const std::vector<std::vector<std::vector<int64_t>>> kinds = {
       {{2, 1, 8, 8}}, {{2, 1, 4, 8}}, {{2, 1, 8, 8}, {2, 1, 8, 8}}, {}};

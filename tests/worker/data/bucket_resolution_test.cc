@@ -17,8 +17,9 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using Size = std::pair<int64_t, int64_t>;
 
-// The rule in the words of its description, without looking at the implementation: candidates are multiples of the step from half
-// the side of the square of equal area up to one step above that side, each with the largest multiple that keeps the area.
+// The rule in the words of its description, without looking at the implementation: candidates are
+// multiples of the step from half the side of the square of equal area up to one step above that
+// side, each with the largest multiple that keeps the area.
 Size SlowNearest(Size item, Size resolution, int64_t step) {
   const int64_t area = resolution.first * resolution.second;
   int64_t root = 0;
@@ -43,10 +44,12 @@ TEST(BucketResolutionTest, ListsBothOrientationsSorted) {
   const auto buckets = BucketResolutions(64, 64, 16);
   ASSERT_TRUE(buckets.ok());
   // From 32 to 79 in steps of 16: 32x128, 48x80 (4096 / 48 = 85), 64x64.
-  EXPECT_THAT(*buckets, ElementsAre(Pair(32, 128), Pair(48, 80), Pair(64, 64), Pair(80, 48), Pair(128, 32)));
+  EXPECT_THAT(*buckets,
+              ElementsAre(Pair(32, 128), Pair(48, 80), Pair(64, 64), Pair(80, 48), Pair(128, 32)));
 }
 
-// F093: area and aspect ratio decide, not sides; 2000 random sizes against the slow rule, and the odd ones.
+// F093: area and aspect ratio decide, not sides; 2000 random sizes against the slow rule, and the
+// odd ones.
 TEST(BucketResolutionTest, ChoosesAsTheRuleSays) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -58,7 +61,8 @@ TEST(BucketResolutionTest, ChoosesAsTheRuleSays) {
                                       16, /*enable_bucket=*/true, /*no_upscale=*/false);
     ASSERT_TRUE(bucket.ok()) << bucket.status();
     EXPECT_EQ(*bucket, SlowNearest(item, resolution, 16))
-        << item.first << "x" << item.second << " in " << resolution.first << "x" << resolution.second;
+        << item.first << "x" << item.second << " in " << resolution.first << "x"
+        << resolution.second;
   }
   for (const Size& item : {Size(1, 4000), Size(31, 31), Size(960, 544), Size(544, 960)}) {
     EXPECT_EQ(*NearestBucket(item.first, item.second, 960, 544, 16, true, false),
@@ -83,10 +87,13 @@ TEST(BucketResolutionTest, RefusesWhatHasNoSide) {
               HasSubstr("resolution 16x16 is too small for buckets in steps of 16"));
   EXPECT_FALSE(BucketResolutions(31, 31, 16).ok());
   EXPECT_TRUE(BucketResolutions(32, 32, 16).ok());
-  for (const Size& bad : {Size(0, 64), Size(64, 0), Size(-64, 64), Size(int64_t{1} << 40, int64_t{1} << 40)}) {
+  for (const Size& bad :
+       {Size(0, 64), Size(64, 0), Size(-64, 64), Size(int64_t{1} << 40, int64_t{1} << 40)}) {
     EXPECT_TRUE(absl::IsInvalidArgument(BucketResolutions(bad.first, bad.second, 16).status()));
-    EXPECT_TRUE(absl::IsInvalidArgument(NearestBucket(bad.first, bad.second, 64, 64, 16, true, false).status()));
-    EXPECT_TRUE(absl::IsInvalidArgument(NearestBucket(64, 64, bad.first, bad.second, 16, false, false).status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        NearestBucket(bad.first, bad.second, 64, 64, 16, true, false).status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        NearestBucket(64, 64, bad.first, bad.second, 16, false, false).status()));
   }
 }
 

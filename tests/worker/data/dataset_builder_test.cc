@@ -74,7 +74,8 @@ TEST_F(DatasetBuilderTest, IndexesItemsFromHeaders) {
   EXPECT_THAT((*dataset)->datasets_json(), Not(HasSubstr(directory_.path())));
 }
 
-// F019: a folder shared with other data: what the sources do not declare is not trained on, and that is counted.
+// F019: a folder shared with other data: what the sources do not declare is not trained on, and
+// that is counted.
 TEST_F(DatasetBuilderTest, UsesOnlyWhatTheSourcesDeclare) {
   WriteItems(0, 10, 10);
   directory_.Write("list.jsonl",
@@ -82,12 +83,14 @@ TEST_F(DatasetBuilderTest, UsesOnlyWhatTheSourcesDeclare) {
                    "{\"image_path\": \"item_4.jpg\", \"caption\": \" a caption \"}\n"
                    "{\"image_path\": \"item_7.webp\", \"caption\": \"a caption\"}\n");
   const auto dataset = Open(
-      "[general]\nresolution = 64\n[[datasets]]\nimage_jsonl_file = 'list.jsonl'\ncache_directory = 'cache'\n");
+      "[general]\nresolution = 64\n[[datasets]]\nimage_jsonl_file = 'list.jsonl'\ncache_directory "
+      "= 'cache'\n");
   ASSERT_TRUE(dataset.ok()) << AllViolations();
   EXPECT_EQ((*dataset)->counts().declared, 3);
   EXPECT_EQ((*dataset)->counts().found, 10);
   EXPECT_EQ((*dataset)->counts().used, 3);
-  EXPECT_THAT((*dataset)->warnings(), Contains(HasSubstr("caches of 7 items that the data set does not declare")));
+  EXPECT_THAT((*dataset)->warnings(),
+              Contains(HasSubstr("caches of 7 items that the data set does not declare")));
 }
 
 // F019: the same real folder twice is refused however it is spelled.
@@ -95,21 +98,26 @@ TEST_F(DatasetBuilderTest, RefusesTheSameFolderTwice) {
   WriteItems(2, 2, 2);
   ASSERT_EQ(symlink("cache", directory_.Path("link").c_str()), 0);
   for (const char* second : {"cache", "./cache", "link", "images/../cache"}) {
-    EXPECT_FALSE(Open(absl::StrCat(kToml, "[[datasets]]\ncache_directory = '", second, "'\n")).ok());
-    EXPECT_THAT(AllViolations(), HasSubstr("datasets[1].cache_directory: is the same folder as that of datasets[0]"))
+    EXPECT_FALSE(
+        Open(absl::StrCat(kToml, "[[datasets]]\ncache_directory = '", second, "'\n")).ok());
+    EXPECT_THAT(AllViolations(),
+                HasSubstr("datasets[1].cache_directory: is the same folder as that of datasets[0]"))
         << second;
   }
 }
 
 TEST_F(DatasetBuilderTest, TrainsOnAllCachesOfAFolderWithoutSources) {
   WriteItems(0, 3, 4);
-  const auto dataset = Open("[general]\nresolution = 64\n[[datasets]]\ncache_directory = 'cache'\n");
+  const auto dataset =
+      Open("[general]\nresolution = 64\n[[datasets]]\ncache_directory = 'cache'\n");
   ASSERT_TRUE(dataset.ok()) << AllViolations();
   EXPECT_EQ((*dataset)->counts().declared, 3);
-  EXPECT_THAT((*dataset)->warnings(), Contains(HasSubstr("item_3"))) << "a text cache without latents";
+  EXPECT_THAT((*dataset)->warnings(), Contains(HasSubstr("item_3")))
+      << "a text cache without latents";
 }
 
-// F021: missing caches are an error in strict mode and a visible count otherwise; none left is always an error.
+// F021: missing caches are an error in strict mode and a visible count otherwise; none left is
+// always an error.
 TEST_F(DatasetBuilderTest, CountsItemsWithoutTextCaches) {
   WriteItems(10, 10, 7);
   EXPECT_FALSE(Open().ok());
@@ -125,7 +133,8 @@ TEST_F(DatasetBuilderTest, CountsItemsWithoutTextCaches) {
 TEST_F(DatasetBuilderTest, RefusesADataSetWithoutUsableItems) {
   WriteItems(10, 10, 0);
   EXPECT_FALSE(Open(kToml, MissingPolicy::kSkip).ok());
-  EXPECT_THAT(AllViolations(), HasSubstr("no usable item: 10 declared, 10 latent caches *_WIDTHxHEIGHT_qi.safetensors and 0 text"));
+  EXPECT_THAT(AllViolations(), HasSubstr("no usable item: 10 declared, 10 latent caches "
+                                         "*_WIDTHxHEIGHT_qi.safetensors and 0 text"));
   EXPECT_THAT(AllViolations(), HasSubstr(directory_.Path("cache")));
   EXPECT_THAT(AllViolations(), HasSubstr("the first missing item is \"item_0\""));
 }
@@ -150,8 +159,8 @@ TEST_F(DatasetBuilderTest, CountsImagesWithoutCaptionOrLatents) {
   EXPECT_EQ((*Open(kToml, MissingPolicy::kSkip))->counts().used, 2);
 }
 
-// F022: caches of another architecture, of a newer format or without what the model needs are found from their headers, and no
-// policy skips them.
+// F022: caches of another architecture, of a newer format or without what the model needs are found
+// from their headers, and no policy skips them.
 TEST_F(DatasetBuilderTest, RefusesForeignCachesUnderEveryPolicy) {
   struct Case {
     TinyLatent latent;
@@ -163,17 +172,37 @@ TEST_F(DatasetBuilderTest, RefusesForeignCachesUnderEveryPolicy) {
     return latent;
   };
   const Case cases[] = {
-      {with([](auto& x) { x.metadata = {{"architecture", "wan"}}; }),
-       "1 item with a cache of another architecture: item_0_0064x0064_qi.safetensors: made for \"wan\", expected qwen_image"},
-      {with([](auto& x) { x.metadata = {{"architecture", ""}}; }), "names no architecture"},
-      {with([](auto& x) { x.metadata = {{"format_version", "1.0.2"}}; }), "format_version \"1.0.2\", known up to 1.0.1"},
-      {with([](auto& x) { x.metadata = {{"format_version", "2.0.0"}}; }), "known up to 1.0.1"},
-      {with([](auto& x) { x.metadata = {{"format_version", "x"}}; }), "known up to 1.0.1"},
-      {with([](auto& x) { x.metadata = {{"width", "wide"}}; }), "metadata lacks width and height"},
-      {with([](auto& x) { x.channels = 16; }), "latents have 16 channels and 1 frames, the model takes 2 and 1"},
+      {with([](auto& x) {
+         x.metadata = {{"architecture", "wan"}};
+       }),
+       "1 item with a cache of another architecture: item_0_0064x0064_qi.safetensors: made for "
+       "\"wan\", expected qwen_image"},
+      {with([](auto& x) {
+         x.metadata = {{"architecture", ""}};
+       }),
+       "names no architecture"},
+      {with([](auto& x) {
+         x.metadata = {{"format_version", "1.0.2"}};
+       }),
+       "format_version \"1.0.2\", known up to 1.0.1"},
+      {with([](auto& x) {
+         x.metadata = {{"format_version", "2.0.0"}};
+       }),
+       "known up to 1.0.1"},
+      {with([](auto& x) {
+         x.metadata = {{"format_version", "x"}};
+       }),
+       "known up to 1.0.1"},
+      {with([](auto& x) {
+         x.metadata = {{"width", "wide"}};
+       }),
+       "metadata lacks width and height"},
+      {with([](auto& x) { x.channels = 16; }),
+       "latents have 16 channels and 1 frames, the model takes 2 and 1"},
       {with([](auto& x) { x.frames = 5; }), "latents have 2 channels and 5 frames"},
       {with([](auto& x) { x.key = "image_embeds_float32"; }), "has no latents_FxHxW_dtype tensor"},
-      {with([](auto& x) { x.key = "latents_1x8x9_float32"; }), "does not fit its tensor [2, 1, 8, 8]"},
+      {with([](auto& x) { x.key = "latents_1x8x9_float32"; }),
+       "does not fit its tensor [2, 1, 8, 8]"},
   };
   for (const Case& one : cases) {
     WriteItems(2, 2, 2);
@@ -191,7 +220,8 @@ TEST_F(DatasetBuilderTest, RefusesForeignTextCaches) {
   text.features = 3584;
   WriteTextCache(directory_.Path("cache"), Name(1), text);
   EXPECT_FALSE(Open().ok());
-  EXPECT_THAT(AllViolations(), HasSubstr("has shape [5, 3584] and type F32, expected one [tokens, 24]"));
+  EXPECT_THAT(AllViolations(),
+              HasSubstr("has shape [5, 3584] and type F32, expected one [tokens, 24]"));
   text = TinyText();
   text.key = "t5_vec_float32";
   WriteTextCache(directory_.Path("cache"), Name(1), text);
@@ -199,7 +229,8 @@ TEST_F(DatasetBuilderTest, RefusesForeignTextCaches) {
   EXPECT_THAT(AllViolations(), HasSubstr("has no varlen_vl_embed_dtype tensor"));
 }
 
-// F023: control latents go into the bucket key (bucket_assignment_test); this family does not take them and says so.
+// F023: control latents go into the bucket key (bucket_assignment_test); this family does not take
+// them and says so.
 TEST_F(DatasetBuilderTest, RefusesControlLatents) {
   WriteItems(2, 2, 2);
   TinyLatent latent;
@@ -209,7 +240,8 @@ TEST_F(DatasetBuilderTest, RefusesControlLatents) {
   EXPECT_THAT(AllViolations(), HasSubstr("1 item with control latents"));
 }
 
-// F025: a deleted source, a changed caption and a changed size are each reported; two sizes of one item never train.
+// F025: a deleted source, a changed caption and a changed size are each reported; two sizes of one
+// item never train.
 TEST_F(DatasetBuilderTest, ReportsStaleCaches) {
   WriteItems(6, 6, 6);
   std::filesystem::remove(directory_.Path("images/item_0.png"));
@@ -218,16 +250,20 @@ TEST_F(DatasetBuilderTest, ReportsStaleCaches) {
   other.width = other.height = 128;
   WriteLatentCache(directory_.Path("cache"), Name(2), other);
   EXPECT_FALSE(Open().ok());
-  EXPECT_THAT(AllViolations(), HasSubstr("1 item whose caption is not the one its text cache was made from"));
-  EXPECT_THAT(AllViolations(), HasSubstr("1 item with latent caches of more than one media size; delete the stale ones: item_2 (64x64, 128x128)"));
+  EXPECT_THAT(AllViolations(),
+              HasSubstr("1 item whose caption is not the one its text cache was made from"));
+  EXPECT_THAT(AllViolations(), HasSubstr("1 item with latent caches of more than one media size; "
+                                         "delete the stale ones: item_2 (64x64, 128x128)"));
   const auto dataset = Open(kToml, MissingPolicy::kSkip);
   ASSERT_TRUE(dataset.ok()) << AllViolations();
-  EXPECT_THAT((*dataset)->warnings(), Contains(HasSubstr("that the data set does not declare are not used: item_0")));
+  EXPECT_THAT((*dataset)->warnings(),
+              Contains(HasSubstr("that the data set does not declare are not used: item_0")));
   EXPECT_EQ((*dataset)->counts().used, 3);
   for (const DatasetItem& item : (*dataset)->items()) EXPECT_NE(item.name, "item_2");
 }
 
-// F094: name, metadata and tensor must agree with each other and with the bucket; the message names all three.
+// F094: name, metadata and tensor must agree with each other and with the bucket; the message names
+// all three.
 TEST_F(DatasetBuilderTest, RefusesSizesThatDisagree) {
   const std::string toml =
       "[general]\nresolution = [960, 544]\n[[datasets]]\ncache_directory = 'cache'\n";
@@ -242,8 +278,10 @@ TEST_F(DatasetBuilderTest, RefusesSizesThatDisagree) {
   std::swap(latent.tensor_width, latent.tensor_height);
   WriteLatentCache(directory_.Path("cache"), "right", latent);
   EXPECT_FALSE(Open(toml).ok());
-  EXPECT_THAT(AllViolations(),
-              HasSubstr("width x height is 960x544 by the name, 960x544 by the metadata, 544x960 by the tensor"));
+  EXPECT_THAT(
+      AllViolations(),
+      HasSubstr(
+          "width x height is 960x544 by the name, 960x544 by the metadata, 544x960 by the tensor"));
   std::swap(latent.tensor_width, latent.tensor_height);
   latent.metadata = {{"width", "544"}, {"height", "960"}};
   WriteLatentCache(directory_.Path("cache"), "right", latent);
@@ -252,7 +290,8 @@ TEST_F(DatasetBuilderTest, RefusesSizesThatDisagree) {
 }
 
 TEST_F(DatasetBuilderTest, TakesMediaThatWereResizedIntoTheirBucket) {
-  TinyLatent latent;  // 200x100 is twice as wide as high: 80x48 of 64x64's buckets is nearest after 128x32
+  TinyLatent
+      latent;  // 200x100 is twice as wide as high: 80x48 of 64x64's buckets is nearest after 128x32
   latent.width = 200;
   latent.height = 100;
   latent.tensor_width = 10;
@@ -260,7 +299,8 @@ TEST_F(DatasetBuilderTest, TakesMediaThatWereResizedIntoTheirBucket) {
   WriteLatentCache(directory_.Path("cache"), "a", latent);
   WriteTextCache(directory_.Path("cache"), "a");
   const auto dataset = Open(
-      "[general]\nresolution = 64\nenable_bucket = true\n[[datasets]]\ncache_directory = 'cache'\n");
+      "[general]\nresolution = 64\nenable_bucket = true\n[[datasets]]\ncache_directory = "
+      "'cache'\n");
   ASSERT_TRUE(dataset.ok()) << AllViolations();
   EXPECT_EQ((*dataset)->buckets()[0].width, 80);
   EXPECT_EQ((*dataset)->buckets()[0].height, 48);
@@ -268,16 +308,20 @@ TEST_F(DatasetBuilderTest, TakesMediaThatWereResizedIntoTheirBucket) {
 
 TEST_F(DatasetBuilderTest, RefusesResolutionsWithoutABucket) {
   WriteItems(1, 1, 1);
-  EXPECT_FALSE(Open("[general]\nresolution = 16\nenable_bucket = true\n[[datasets]]\ncache_directory = 'cache'\n").ok());
+  EXPECT_FALSE(Open("[general]\nresolution = 16\nenable_bucket = "
+                    "true\n[[datasets]]\ncache_directory = 'cache'\n")
+                   .ok());
   EXPECT_THAT(AllViolations(), HasSubstr("datasets[0].resolution: resolution 16x16 is too small"));
   EXPECT_FALSE(Open("[general]\nresolution = 40\n[[datasets]]\ncache_directory = 'cache'\n").ok());
-  EXPECT_THAT(AllViolations(), HasSubstr("sides must be multiples of 16 without enable_bucket, is 40x40"));
+  EXPECT_THAT(AllViolations(),
+              HasSubstr("sides must be multiples of 16 without enable_bucket, is 40x40"));
 }
 
 TEST_F(DatasetBuilderTest, NamesDamagedCaches) {
   WriteItems(3, 3, 3);
   const std::string path = directory_.Path("cache/item_1_0064x0064_qi.safetensors");
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);  // F042: the same verdict as everywhere
+  std::filesystem::resize_file(
+      path, std::filesystem::file_size(path) - 1);  // F042: the same verdict as everywhere
   EXPECT_FALSE(Open().ok());
   EXPECT_THAT(AllViolations(), HasSubstr("1 item whose cache cannot be read: "));
   EXPECT_THAT(AllViolations(), HasSubstr("the file is cut short"));
@@ -291,10 +335,11 @@ TEST_F(DatasetBuilderTest, KeepsFoldersBelowTheRoot) {
   WriteLatentCache(outside.path(), "secret");
   WriteTextCache(outside.path(), "secret");
   ASSERT_EQ(symlink(outside.path().c_str(), directory_.Path("escape").c_str()), 0);
-  const std::string up = absl::StrCat("../", std::filesystem::path(outside.path()).filename().string());
+  const std::string up =
+      absl::StrCat("../", std::filesystem::path(outside.path()).filename().string());
   for (const std::string& path : {outside.path(), std::string("escape"), up}) {
-    EXPECT_FALSE(Open(absl::StrCat("[[datasets]]\ncache_directory = '", path, "'\n"), MissingPolicy::kError,
-                      directory_.path())
+    EXPECT_FALSE(Open(absl::StrCat("[[datasets]]\ncache_directory = '", path, "'\n"),
+                      MissingPolicy::kError, directory_.path())
                      .ok());
     EXPECT_THAT(AllViolations(), HasSubstr("leads outside the datasets root")) << path;
   }
@@ -303,7 +348,8 @@ TEST_F(DatasetBuilderTest, KeepsFoldersBelowTheRoot) {
 
 TEST_F(DatasetBuilderTest, ReportsMissingFolders) {
   EXPECT_FALSE(Open().ok());
-  EXPECT_THAT(AllViolations(), HasSubstr("datasets[0].cache_directory: cannot open \"cache\": no such file"));
+  EXPECT_THAT(AllViolations(),
+              HasSubstr("datasets[0].cache_directory: cannot open \"cache\": no such file"));
 }
 
 }  // namespace

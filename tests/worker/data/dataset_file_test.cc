@@ -50,7 +50,8 @@ bucket_no_upscale = true
   EXPECT_EQ(tables[1].batch_size, 4);
   EXPECT_EQ(tables[1].num_repeats, 3);
   EXPECT_TRUE(tables[1].bucket_no_upscale);
-  const auto defaults = ParseDatasetFile("[[datasets]]\nimage_directory='a'", "qwen_image", &violations);
+  const auto defaults =
+      ParseDatasetFile("[[datasets]]\nimage_directory='a'", "qwen_image", &violations);
   EXPECT_EQ(defaults[0].width, 960);
   EXPECT_EQ(defaults[0].height, 544);
 }
@@ -93,23 +94,29 @@ TEST(DatasetFileTest, ExplainsEveryBrokenFile) {
       {"#SETbatch_size = 0\n", "dataset.config.datasets[0].batch_size", "line 3",
        "must be a whole number from 1 to 1000000, is the number 0"},
       {"#SETbatch_size = '4'\n", "dataset.config.datasets[0].batch_size", "line 3", "is text"},
-      {"#SETbatch_size = 4.5\n", "dataset.config.datasets[0].batch_size", "line 3", "is the number 4.5"},
+      {"#SETbatch_size = 4.5\n", "dataset.config.datasets[0].batch_size", "line 3",
+       "is the number 4.5"},
       {"#SETnum_repeats = 0\n", "dataset.config.datasets[0].num_repeats", "line 3", "from 1 to"},
-      {"#SETnum_repeats = -1\n", "dataset.config.datasets[0].num_repeats", "line 3", "is the number -1"},
-      {"#SETnum_repeats = 9223372036854775807\n", "dataset.config.datasets[0].num_repeats", "line 3", "from 1 to"},
+      {"#SETnum_repeats = -1\n", "dataset.config.datasets[0].num_repeats", "line 3",
+       "is the number -1"},
+      {"#SETnum_repeats = 9223372036854775807\n", "dataset.config.datasets[0].num_repeats",
+       "line 3", "from 1 to"},
       {"#SETenable_bucket = 'yes'\n", "dataset.config.datasets[0].enable_bucket", "line 3",
        "must be true or false, is text"},
       {"#SETresolution = [64]\n", "dataset.config.datasets[0].resolution", "line 3",
        "or two of them, [width, height], is a list"},
-      {"#SETresolution = [64, 0]\n", "dataset.config.datasets[0].resolution", "line 3", "is a list"},
-      {"#SETresolution = [64, 64, 64]\n", "dataset.config.datasets[0].resolution", "line 3", "is a list"},
+      {"#SETresolution = [64, 0]\n", "dataset.config.datasets[0].resolution", "line 3",
+       "is a list"},
+      {"#SETresolution = [64, 64, 64]\n", "dataset.config.datasets[0].resolution", "line 3",
+       "is a list"},
       {"#SETresolution = '64x64'\n", "dataset.config.datasets[0].resolution", "line 3", "is text"},
       {"#SETcaption_extension = 3\n", "dataset.config.datasets[0].caption_extension", "line 3",
        "must be text in quotes"},
       {"#SETcache_directory = ['a', 'b']\n", "dataset.config.datasets[0].cache_directory", "line 3",
        "must be text in quotes, is a list"},
       {"#SETcache_dir = 'a'\n", "dataset.config.datasets[0].cache_dir", "line 3", "unknown key"},
-      {"#SETimage_jsonl_file = 'a'\n", "dataset.config.datasets[0]", "line ", "only one may be given"},
+      {"#SETimage_jsonl_file = 'a'\n", "dataset.config.datasets[0]", "line ",
+       "only one may be given"},
       {"[[datasets]]\nimage_jsonl_file = 'a'\n", "dataset.config.datasets[0]", "line 1",
        "cache_directory is required with image_jsonl_file"},
       {"[[datasets]]\nbatch_size = 1\n", "dataset.config.datasets[0]", "line 1",
@@ -133,8 +140,10 @@ TEST(DatasetFileTest, ExplainsEveryBrokenFile) {
 }
 
 TEST(DatasetFileTest, ReportsAllFaultsOfAFileAtOnce) {
-  const auto violations = Faults("[general]\nfoo = 1\nbatch_size = 0\n[[datasets]]\nimage_directory = 1\n");
-  EXPECT_EQ(violations.size(), 4u) << "the directory counts twice: of the wrong type, and so missing";
+  const auto violations =
+      Faults("[general]\nfoo = 1\nbatch_size = 0\n[[datasets]]\nimage_directory = 1\n");
+  EXPECT_EQ(violations.size(), 4u)
+      << "the directory counts twice: of the wrong type, and so missing";
 }
 
 TEST(DatasetFileTest, SurvivesDeepNestingAndNonsense) {

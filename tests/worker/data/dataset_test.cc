@@ -55,7 +55,8 @@ class EpochOrderTest : public ::testing::Test {
   std::shared_ptr<Dataset> dataset_;
 };
 
-// F138: an epoch holds each item exactly as often as it is listed, in uniform batches, the last of a bucket short.
+// F138: an epoch holds each item exactly as often as it is listed, in uniform batches, the last of
+// a bucket short.
 TEST_F(EpochOrderTest, SeesEveryItemOnceAnEpochInUniformBatches) {
   EXPECT_EQ(dataset_->batches_per_epoch(), 7 + 2);
   for (int64_t epoch = 0; epoch < 5; ++epoch) {

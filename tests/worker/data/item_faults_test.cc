@@ -22,8 +22,9 @@ TEST(ItemFaultsTest, MakesOneMessageOfManyItems) {
 }
 
 TEST(ItemFaultsTest, SkipsOnlyWhatThePolicyCovers) {
-  for (const ItemFault fault : {ItemFault::kNoLatentCache, ItemFault::kNoCaption, ItemFault::kTwoSizes,
-                                ItemFault::kUnreadable, ItemFault::kOtherArchitecture, ItemFault::kControls}) {
+  for (const ItemFault fault :
+       {ItemFault::kNoLatentCache, ItemFault::kNoCaption, ItemFault::kTwoSizes,
+        ItemFault::kUnreadable, ItemFault::kOtherArchitecture, ItemFault::kControls}) {
     ItemFaults faults;
     faults.Add(fault, "x");
     std::vector<std::string> errors, warnings;

@@ -31,19 +31,24 @@ TEST(MediaSourcesTest, RefusesTwoItemsOfOneName) {
   const TempDirectory directory;
   directory.Write("a.png", "");
   directory.Write("a.jpg", "");
-  EXPECT_THAT(ItemsOfDirectory(directory.path(), "").status().ToString(), HasSubstr("two items are named \"a\""));
-  const auto lines = ItemsOfJsonl(directory.Write(
-      "l.jsonl", "{\"image_path\":\"x/a.png\",\"caption\":\"\"}\n{\"image_path\":\"y/a.png\",\"caption\":\"\"}\n"));
+  EXPECT_THAT(ItemsOfDirectory(directory.path(), "").status().ToString(),
+              HasSubstr("two items are named \"a\""));
+  const auto lines = ItemsOfJsonl(
+      directory.Write("l.jsonl",
+                      "{\"image_path\":\"x/a.png\",\"caption\":\"\"}\n{\"image_path\":\"y/"
+                      "a.png\",\"caption\":\"\"}\n"));
   EXPECT_THAT(lines.status().ToString(), HasSubstr("l.jsonl line 1 and l.jsonl line 2"));
 }
 
 TEST(MediaSourcesTest, NamesTheLineThatIsWrong) {
   const TempDirectory directory;
   const std::string good = "{\"image_path\":\"ok.png\",\"caption\":\"\"}\n";
-  for (const char* bad : {"{", "[]", "{\"caption\":\"x\"}", "{\"image_path\":3}", "{\"image_path\":\"\"}",
-                          "{\"image_path\":\"a.png\",\"caption\":3}", "{\"video_path\":\"a.mp4\"}",
-                          "{\"image_path\":\"a.png\",\"control_path\":\"c.png\"}"}) {
-    const auto items = ItemsOfJsonl(directory.Write("l.jsonl", absl::StrCat(good, "\n", bad, "\n")));
+  for (const char* bad :
+       {"{", "[]", "{\"caption\":\"x\"}", "{\"image_path\":3}", "{\"image_path\":\"\"}",
+        "{\"image_path\":\"a.png\",\"caption\":3}", "{\"video_path\":\"a.mp4\"}",
+        "{\"image_path\":\"a.png\",\"control_path\":\"c.png\"}"}) {
+    const auto items =
+        ItemsOfJsonl(directory.Write("l.jsonl", absl::StrCat(good, "\n", bad, "\n")));
     EXPECT_THAT(items.status().ToString(), HasSubstr("l.jsonl line 3")) << bad;
   }
 }

@@ -29,7 +29,8 @@ class SamplePromptsTest : public ::testing::Test {
 
 TEST_F(SamplePromptsTest, ReadsOptionsAndTheEmbeddingsBesideTheFile) {
   const auto prompts = Read(
-      "# a comment\n\na cat -- on -a mat --w 64 --h 128 --s 30 --d 7 --fs 2.2 --f 1\r\n  another one\n");
+      "# a comment\n\na cat -- on -a mat --w 64 --h 128 --s 30 --d 7 --fs 2.2 --f 1\r\n  another "
+      "one\n");
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   ASSERT_EQ(prompts->size(), 2u);
   const SamplePrompt& first = (*prompts)[0];

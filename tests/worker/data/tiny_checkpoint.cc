@@ -26,13 +26,14 @@ QwenImageConfig TinyQwenImageConfig(int64_t num_layers) {
 }
 
 std::string ConfigJson(const QwenImageConfig& config) {
-  return absl::StrCat("{\"_class_name\": \"QwenImageTransformer2DModel\", \"patch_size\": ", config.patch_size,
-                      ", \"in_channels\": ", config.in_channels, ", \"out_channels\": ", config.out_channels,
-                      ", \"num_layers\": ", config.num_layers,
-                      ", \"attention_head_dim\": ", config.attention_head_dim,
-                      ", \"num_attention_heads\": ", config.num_attention_heads,
-                      ", \"joint_attention_dim\": ", config.joint_attention_dim,
-                      ", \"axes_dims_rope\": [", absl::StrJoin(config.axes_dims_rope, ", "), "]}");
+  return absl::StrCat(
+      "{\"_class_name\": \"QwenImageTransformer2DModel\", \"patch_size\": ", config.patch_size,
+      ", \"in_channels\": ", config.in_channels, ", \"out_channels\": ", config.out_channels,
+      ", \"num_layers\": ", config.num_layers,
+      ", \"attention_head_dim\": ", config.attention_head_dim,
+      ", \"num_attention_heads\": ", config.num_attention_heads,
+      ", \"joint_attention_dim\": ", config.joint_attention_dim, ", \"axes_dims_rope\": [",
+      absl::StrJoin(config.axes_dims_rope, ", "), "]}");
 }
 
 std::vector<TinyTensor> TinyQwenImageTensors(const QwenImageConfig& config) {
@@ -57,8 +58,8 @@ absl::Status WriteTinyTensors(const std::string& path, const std::vector<TinyTen
     std::mt19937 random(static_cast<uint32_t>(std::hash<std::string>{}(tensor.name)));
     std::vector<float> floats(count);
     for (float& value : floats) value = static_cast<float>(random() % 2001) / 10000.0f - 0.1f;
-    std::vector<std::byte>& bytes = values.emplace_back(
-        count * static_cast<size_t>(StoredTypeBytes(tensor.type)));
+    std::vector<std::byte>& bytes =
+        values.emplace_back(count * static_cast<size_t>(StoredTypeBytes(tensor.type)));
     const auto source = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(floats.data()),
                                             floats.size() * sizeof(float));
     // Types without a conversion keep zeros: only their headers are of interest.
@@ -72,8 +73,8 @@ absl::Status WriteTinyTensors(const std::string& path, const std::vector<TinyTen
 
 absl::Status WriteTinyCheckpoint(const std::string& directory, const QwenImageConfig& config) {
   std::filesystem::create_directories(directory);
-  const absl::Status status = WriteTinyTensors(absl::StrCat(directory, "/model.safetensors"),
-                                               TinyQwenImageTensors(config));
+  const absl::Status status =
+      WriteTinyTensors(absl::StrCat(directory, "/model.safetensors"), TinyQwenImageTensors(config));
   if (!status.ok()) return status;
   return WriteFileAtomically(absl::StrCat(directory, "/config.json"), ConfigJson(config));
 }

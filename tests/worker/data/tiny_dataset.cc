@@ -53,26 +53,26 @@ void WriteLatentCache(const std::string& directory, const std::string& item,
   for (const auto& [key, value] : latent.metadata) metadata[key] = value;
   std::string key = latent.key;
   if (key.empty()) {
-    key = absl::StrCat("latents_", latent.frames, "x", latent.tensor_height, "x", latent.tensor_width,
-                       "_float32");
+    key = absl::StrCat("latents_", latent.frames, "x", latent.tensor_height, "x",
+                       latent.tensor_width, "_float32");
   }
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors = {
       {key, {latent.channels, latent.frames, latent.tensor_height, latent.tensor_width}}};
   for (size_t i = 0; i < latent.controls.size(); ++i) {
     const std::vector<int64_t>& shape = latent.controls[i];
-    tensors.push_back({absl::StrCat("latents_control_", i, "_", shape[1], "x", shape[2], "x", shape[3],
-                                    "_float32"),
+    tensors.push_back({absl::StrCat("latents_control_", i, "_", shape[1], "x", shape[2], "x",
+                                    shape[3], "_float32"),
                        shape});
   }
-  WriteZeros(absl::StrCat(directory, "/", item, absl::StrFormat("_%04dx%04d", latent.width, latent.height),
-                          "_qi.safetensors"),
-             tensors, metadata);
+  WriteZeros(
+      absl::StrCat(directory, "/", item, absl::StrFormat("_%04dx%04d", latent.width, latent.height),
+                   "_qi.safetensors"),
+      tensors, metadata);
 }
 
 void WriteTextCacheFile(const std::string& path, const TinyText& text) {
-  std::map<std::string, std::string> metadata = {{"architecture", "qwen_image"},
-                                                 {"caption1", text.caption},
-                                                 {"format_version", "1.0.1"}};
+  std::map<std::string, std::string> metadata = {
+      {"architecture", "qwen_image"}, {"caption1", text.caption}, {"format_version", "1.0.1"}};
   for (const auto& [key, value] : text.metadata) metadata[key] = value;
   WriteZeros(path, {{text.key, {text.tokens, text.features}}}, metadata);
 }

@@ -18,9 +18,9 @@ struct TinyLatent {
   int64_t width = 64, height = 64;  // of the name
   int64_t tensor_width = 8, tensor_height = 8;
   int64_t channels = 2, frames = 1;
-  std::map<std::string, std::string> metadata;   // over the right values
-  std::vector<std::vector<int64_t>> controls;    // shapes of control latents
-  std::string key;                               // in place of the right one
+  std::map<std::string, std::string> metadata;  // over the right values
+  std::vector<std::vector<int64_t>> controls;   // shapes of control latents
+  std::string key;                              // in place of the right one
 };
 
 void WriteLatentCache(const std::string& directory, const std::string& item,

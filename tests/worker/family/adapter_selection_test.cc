@@ -47,7 +47,8 @@ TEST_F(AdapterSelectionTest, TrainsAllFourteenLinearsOfEveryBlockByDefault) {
   EXPECT_EQ(layout->modules[41].target.slot, 13);
   EXPECT_EQ(layout->modules[41].rank, 4);
   EXPECT_EQ(layout->modules[41].alpha, 2);
-  // 8 attention linears of 32 + 32, 4 MLP linears of 32 + 128, 2 modulations of 32 + 192, in 3 blocks of rank 4.
+  // 8 attention linears of 32 + 32, 4 MLP linears of 32 + 128, 2 modulations of 32 + 192, in 3
+  // blocks of rank 4.
   EXPECT_EQ(layout->num_parameters(), 3 * 4 * (8 * 64 + 4 * 160 + 2 * 224));
 }
 

@@ -47,8 +47,9 @@ TEST(BlockPackingTest, ReadsABlockWithPaddingZeroed) {
     ASSERT_TRUE(ReadPackedBlock(**source, block, profile, dtype, absl::MakeSpan(packed)).ok());
     std::vector<std::byte> expected(packed.size(), std::byte{0});
     for (size_t i = 0; i < block.tensors.size(); ++i) {
-      const auto place = absl::MakeSpan(expected).subspan(
-          static_cast<size_t>(profile.tensors[i].offset), static_cast<size_t>(profile.tensors[i].bytes));
+      const auto place =
+          absl::MakeSpan(expected).subspan(static_cast<size_t>(profile.tensors[i].offset),
+                                           static_cast<size_t>(profile.tensors[i].bytes));
       ASSERT_TRUE((*source)->Read(block.tensors[i].name, dtype, place).ok());
     }
     EXPECT_EQ(packed, expected);

@@ -36,10 +36,12 @@ TEST(FamiliesTest, AreDetectedByTensorNames) {
 // F037: a base of another architecture is three lines.
 TEST(FamiliesTest, RefuseAnUnknownCheckpointInThreeLines) {
   const TempDirectory directory;
-  const auto source = Source(directory, {{"unet.conv_in.weight", {2}}, {"unet.conv_out.weight", {2}}, {"x", {1}}});
+  const auto source =
+      Source(directory, {{"unet.conv_in.weight", {2}}, {"unet.conv_out.weight", {2}}, {"x", {1}}});
   const std::string error = DetectFamily(*source).status().ToString();
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2) << error;
-  EXPECT_THAT(error, HasSubstr("3 tensors, such as \"unet.conv_in.weight\" and \"unet.conv_out.weight\""));
+  EXPECT_THAT(error,
+              HasSubstr("3 tensors, such as \"unet.conv_in.weight\" and \"unet.conv_out.weight\""));
 }
 
 }  // namespace

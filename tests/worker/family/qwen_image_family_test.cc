@@ -49,7 +49,8 @@ TEST_F(QwenImageFamilyTest, DescribesTensorsInTheOrderThatLeasesRelyOn) {
     const AdapterTarget& linear = block.linears[slot];
     EXPECT_EQ(block.tensors[2 * slot].name, linear.path + ".weight");
     EXPECT_EQ(block.tensors[2 * slot + 1].name, linear.path + ".bias");
-    EXPECT_EQ(block.tensors[2 * slot].shape, (std::vector<int64_t>{linear.out_features, linear.in_features}));
+    EXPECT_EQ(block.tensors[2 * slot].shape,
+              (std::vector<int64_t>{linear.out_features, linear.in_features}));
     EXPECT_EQ(linear.slot, static_cast<int>(slot));
     EXPECT_EQ(linear.block, 2);
   }
@@ -95,14 +96,16 @@ TEST_F(QwenImageFamilyTest, RefusesBadConfigValues) {
     const char *from, *to, *expected;
   };
   const Case cases[] = {
-      {"\"num_layers\": 3", "\"num_layers\": 0", "num_layers must be a whole number from 1 to 10000, is 0"},
+      {"\"num_layers\": 3", "\"num_layers\": 0",
+       "num_layers must be a whole number from 1 to 10000, is 0"},
       {"\"num_layers\": 3", "\"num_layers\": \"3\"", "is \"3\""},
       {"\"num_layers\": 3", "\"num_layers\": 1e300", "num_layers must be"},
       {"\"in_channels\": 8", "\"in_channels\": 9", "no multiple of patch_size squared, 4"},
       {"[4, 6, 6]", "[4, 6, 8]", "axes_dims_rope sum to 18, attention_head_dim is 16"},
       {"[4, 6, 6]", "[4, 12]", "must be three even positive numbers"},
       {"[4, 6, 6]", "7", "must be three even positive numbers"},
-      {"QwenImageTransformer2DModel", "FluxTransformer2DModel", "_class_name is \"FluxTransformer2DModel\""},
+      {"QwenImageTransformer2DModel", "FluxTransformer2DModel",
+       "_class_name is \"FluxTransformer2DModel\""},
   };
   for (const Case& one : cases) {
     const std::string config = absl::StrReplaceAll(ConfigJson(config_), {{one.from, one.to}});

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// F014: a checkpoint writer killed before any one of its system calls that change the disk leaves the final name either absent
-// or complete, and the next start cleans up.
+// F014: a checkpoint writer killed before any one of its system calls that change the disk leaves
+// the final name either absent or complete, and the next start cleans up.
 //
-// The program's own write, fsync, rename and so on stand in front of the C library's: they count, and the k-th raises SIGKILL.
+// The program's own write, fsync, rename and so on stand in front of the C library's: they count,
+// and the k-th raises SIGKILL.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,12 +71,15 @@ using ::testing::StartsWith;
 
 constexpr int64_t kOldStep = 10, kNewStep = 20;
 
-std::string ContentOf(int64_t step) { return std::string(5000, static_cast<char>('a' + step % 26)); }
+std::string ContentOf(int64_t step) {
+  return std::string(5000, static_cast<char>('a' + step % 26));
+}
 
 absl::StatusOr<CommittedCheckpoint> Commit(const std::string& parent, int64_t step) {
   const std::string content = ContentOf(step);
   return CommitCheckpoint(parent, step, 10'000, {}, [&](const std::string& directory) {
-    const auto bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(content.data()), content.size());
+    const auto bytes =
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(content.data()), content.size());
     return WriteSafetensors(absl::StrCat(directory, "/state.safetensors"),
                             {{"x", StoredType::kU8, {5000}, bytes}}, {});
   });
@@ -94,7 +98,8 @@ bool KillAt(int k, const std::string& parent, int64_t step) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-// What must hold after a crash: everything under a final name is complete, and looking for the newest removes the rest.
+// What must hold after a crash: everything under a final name is complete, and looking for the
+// newest removes the rest.
 void ExpectConsistent(const TempDirectory& directory, const std::vector<int64_t>& possible) {
   for (const std::string& name : directory.Names()) {
     EXPECT_THAT(name, AnyOf(StartsWith("step-"), StartsWith(".step-")));
@@ -132,7 +137,8 @@ TEST(CheckpointCrashTest, KilledWhileReplacingTheSameStepOneOfBothIsThere) {
   }
 }
 
-// F015: a disk that is full, or broken, at any one call: an error, the older checkpoint, and no left-over.
+// F015: a disk that is full, or broken, at any one call: an error, the older checkpoint, and no
+// left-over.
 TEST(CheckpointCrashTest, AnErrorAtEveryCallLeavesTheOlderCheckpointOnly) {
   for (const int error_number : {ENOSPC, EIO}) {
     bool faulted = true;
@@ -151,7 +157,8 @@ TEST(CheckpointCrashTest, AnErrorAtEveryCallLeavesTheOlderCheckpointOnly) {
         break;
       }
       EXPECT_FALSE(result.ok());
-      EXPECT_EQ(absl::IsResourceExhausted(result.status()), error_number == ENOSPC) << result.status();
+      EXPECT_EQ(absl::IsResourceExhausted(result.status()), error_number == ENOSPC)
+          << result.status();
       // The very last fsync, of the parent, comes when the new one has its name already.
       EXPECT_THAT(directory.Names(), AnyOf(ElementsAre("step-00000010"),
                                            ElementsAre("step-00000010", "step-00000020")));

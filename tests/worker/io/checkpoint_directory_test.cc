@@ -25,8 +25,7 @@ using ::testing::IsEmpty;
 absl::Status WriteParts(const std::string& directory, int64_t step, size_t bytes = 64) {
   for (const char* name : {"adapter.safetensors", "optimizer.safetensors"}) {
     const absl::Status status = WriteFileAtomically(
-        absl::StrCat(directory, "/", name),
-        std::string(bytes, static_cast<char>('a' + step % 26)));
+        absl::StrCat(directory, "/", name), std::string(bytes, static_cast<char>('a' + step % 26)));
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -34,8 +33,9 @@ absl::Status WriteParts(const std::string& directory, int64_t step, size_t bytes
 
 absl::StatusOr<CommittedCheckpoint> Commit(const std::string& parent, int64_t step,
                                            size_t bytes = 64) {
-  return CommitCheckpoint(parent, step, static_cast<int64_t>(2 * bytes), {{"step", absl::StrCat(step)}},
-                          [&](const std::string& directory) { return WriteParts(directory, step, bytes); });
+  return CommitCheckpoint(
+      parent, step, static_cast<int64_t>(2 * bytes), {{"step", absl::StrCat(step)}},
+      [&](const std::string& directory) { return WriteParts(directory, step, bytes); });
 }
 
 TEST(CheckpointDirectoryTest, CommitsVerifiesAndFindsTheNewest) {
@@ -59,7 +59,8 @@ TEST(CheckpointDirectoryTest, CommitsVerifiesAndFindsTheNewest) {
               ElementsAre("step-00000005", "step-00000010", "step-100000000"));
 }
 
-// F013: the newest complete one is taken; what is skipped is named with the reason; a broken one asked for by path is refused.
+// F013: the newest complete one is taken; what is skipped is named with the reason; a broken one
+// asked for by path is refused.
 TEST(CheckpointDirectoryTest, FallsBackFromBrokenCheckpointsAndSaysWhy) {
   const TempDirectory directory;
   for (const int64_t step : {1, 2, 3, 4}) ASSERT_TRUE(Commit(directory.path(), step).ok());
@@ -134,10 +135,11 @@ TEST(CheckpointDirectoryTest, LeavesNothingWhenTheWriterFails) {
 TEST(CheckpointDirectoryTest, ChecksFreeSpaceFirst) {
   const TempDirectory directory;
   bool written = false;
-  const auto failed = CommitCheckpoint(directory.path(), 2, int64_t{1} << 60, {}, [&](const std::string&) {
-    written = true;
-    return absl::OkStatus();
-  });
+  const auto failed =
+      CommitCheckpoint(directory.path(), 2, int64_t{1} << 60, {}, [&](const std::string&) {
+        written = true;
+        return absl::OkStatus();
+      });
   EXPECT_TRUE(absl::IsResourceExhausted(failed.status())) << failed.status();
   EXPECT_THAT(failed.status().ToString(), HasSubstr("bytes needed, "));
   EXPECT_FALSE(written);
@@ -158,7 +160,8 @@ TEST(CheckpointDirectoryTest, SurvivesAFileSizeLimit) {
   EXPECT_THAT(failed.status().ToString(), HasSubstr("200000 bytes needed, 100000 written"));
   EXPECT_THAT(directory.Names(), ElementsAre("step-00000001"));
   EXPECT_TRUE(VerifyCheckpoint(directory.Path("step-00000001")).ok());
-  EXPECT_TRUE(Commit(directory.path(), 2, 200'000).ok()) << "once there is space the save works again";
+  EXPECT_TRUE(Commit(directory.path(), 2, 200'000).ok())
+      << "once there is space the save works again";
 }
 
 // F015: a real full file system; needs the right to mount one.
@@ -171,9 +174,8 @@ TEST(CheckpointDirectoryTest, SurvivesAFullFileSystem) {
   const auto unmount = absl::MakeCleanup([&] { umount(small.c_str()); });
   ASSERT_TRUE(Commit(small, 1).ok());
   // The estimate is too low, so that the disk fills up while the files are written.
-  const auto failed = CommitCheckpoint(small, 2, 1000, {}, [](const std::string& inside) {
-    return WriteParts(inside, 2, 200'000);
-  });
+  const auto failed = CommitCheckpoint(
+      small, 2, 1000, {}, [](const std::string& inside) { return WriteParts(inside, 2, 200'000); });
   EXPECT_TRUE(absl::IsResourceExhausted(failed.status())) << failed.status();
   EXPECT_THAT(failed.status().ToString(), HasSubstr("out of space while writing"));
   EXPECT_THAT(directory.Names("small"), ElementsAre("step-00000001"));

@@ -53,8 +53,10 @@ TEST(CheckpointSourceTest, RefusesMixedPrefixesInThreeLines) {
   const std::string error = ErrorOf(path);
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2) << error;
   EXPECT_THAT(error, HasSubstr("mixes 3 kinds of tensor names"));
-  EXPECT_THAT(error, HasSubstr(absl::StrCat(tensors.size() - 8, " without a known prefix, such as \"")));
-  EXPECT_THAT(error, HasSubstr("7 with the prefix \"model.diffusion_model.\", such as \"model.diff"));
+  EXPECT_THAT(error,
+              HasSubstr(absl::StrCat(tensors.size() - 8, " without a known prefix, such as \"")));
+  EXPECT_THAT(error,
+              HasSubstr("7 with the prefix \"model.diffusion_model.\", such as \"model.diff"));
 }
 
 TEST(CheckpointSourceTest, RefusesQuantisedWeights) {
@@ -86,7 +88,8 @@ class ShardsTest : public ::testing::Test {
     ASSERT_TRUE(WriteTinyTensors(directory_.Path("s0.safetensors"), shards[0]).ok());
     ASSERT_TRUE(WriteTinyTensors(directory_.Path("s1.safetensors"), shards[1]).ok());
     map_ = map;
-    index_ = directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", map, "}}"));
+    index_ =
+        directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", map, "}}"));
   }
 
   TempDirectory directory_;
@@ -124,7 +127,8 @@ TEST_F(ShardsTest, MustAgreeWithTheIndex) {
                    absl::StrCat("{\"weight_map\":{", map_, ",\"ghost\":\"s0.safetensors\"}}"));
   EXPECT_THAT(ErrorOf(index_), HasSubstr("tensor \"ghost\" is in the index but not in its shard"));
   const std::string without_first = map_.substr(map_.find(',') + 1);
-  directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", without_first, "}}"));
+  directory_.Write("m.safetensors.index.json",
+                   absl::StrCat("{\"weight_map\":{", without_first, "}}"));
   EXPECT_THAT(ErrorOf(index_), HasSubstr("is not in the index"));
   ASSERT_TRUE(WriteTinyTensors(directory_.Path("s1.safetensors"), tensors_).ok());
   directory_.Write("m.safetensors.index.json", absl::StrCat("{\"weight_map\":{", map_, "}}"));
@@ -156,8 +160,14 @@ TEST(CheckpointSourceTest, ReadsTensorsInTheTypeAskedFor) {
   ASSERT_TRUE(source.ok());
   std::vector<float> wide(6);
   std::vector<uint16_t> narrow(6);
-  ASSERT_TRUE((*source)->Read("a", Dtype::kFloat32, absl::MakeSpan(reinterpret_cast<std::byte*>(wide.data()), 24)).ok());
-  ASSERT_TRUE((*source)->Read("a", Dtype::kBFloat16, absl::MakeSpan(reinterpret_cast<std::byte*>(narrow.data()), 12)).ok());
+  ASSERT_TRUE((*source)
+                  ->Read("a", Dtype::kFloat32,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(wide.data()), 24))
+                  .ok());
+  ASSERT_TRUE((*source)
+                  ->Read("a", Dtype::kBFloat16,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(narrow.data()), 12))
+                  .ok());
   for (size_t i = 0; i < 6; ++i) {
     const auto cut = std::bit_cast<float>(uint32_t{narrow[i]} << 16);
     EXPECT_NEAR(cut, wide[i], std::abs(wide[i]) / 256 + 1e-9f);

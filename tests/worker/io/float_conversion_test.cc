@@ -16,7 +16,8 @@
 namespace blockswap::worker {
 namespace {
 
-// The obviously right way: of all values of the narrow type, the nearest, the even one when two are as near.
+// The obviously right way: of all values of the narrow type, the nearest, the even one when two are
+// as near.
 template <typename Widen>
 uint16_t NearestEven(float value, Widen widen) {
   uint16_t best = 0;
@@ -101,8 +102,10 @@ TEST(FloatConversionTest, ConvertsUnalignedSourcesBetweenAllTypes) {
 
 TEST(FloatConversionTest, RefusesOtherTypesAndWrongSizes) {
   std::vector<std::byte> a(8), b(8);
-  EXPECT_TRUE(absl::IsInvalidArgument(ConvertFloats(StoredType::kI32, a, StoredType::kF32, absl::MakeSpan(b))));
-  EXPECT_TRUE(absl::IsInvalidArgument(ConvertFloats(StoredType::kF32, a, StoredType::kBF16, absl::MakeSpan(b))));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ConvertFloats(StoredType::kI32, a, StoredType::kF32, absl::MakeSpan(b))));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ConvertFloats(StoredType::kF32, a, StoredType::kBF16, absl::MakeSpan(b))));
 }
 
 }  // namespace

@@ -12,13 +12,16 @@ using ::testing::HasSubstr;
 TEST(JsonTextTest, ParsesAndRefusesWithoutExceptions) {
   EXPECT_EQ((*ParseJson("{\"a\": [1]}", "x"))["a"][0], 1);
   for (const char* bad : {"", "{", "{\"a\":}", "nope", "{} {}", "\"\xff\""}) {
-    EXPECT_THAT(ParseJson(bad, "the file").status().ToString(), HasSubstr("the file is not valid JSON")) << bad;
+    EXPECT_THAT(ParseJson(bad, "the file").status().ToString(),
+                HasSubstr("the file is not valid JSON"))
+        << bad;
   }
 }
 
 TEST(JsonTextTest, LimitsNestingButNotBracketsInsideText) {
   EXPECT_TRUE(ParseJson("[[[1]]]", "x", 3).ok());
-  EXPECT_THAT(ParseJson("[[[[1]]]]", "x", 3).status().ToString(), HasSubstr("nested 4 levels deep"));
+  EXPECT_THAT(ParseJson("[[[[1]]]]", "x", 3).status().ToString(),
+              HasSubstr("nested 4 levels deep"));
   EXPECT_TRUE(ParseJson(R"(["[[[[[[{{{{\"[[[["])", "x", 1).ok());
   EXPECT_FALSE(ParseJson(std::string(10'000'000, '['), "x").ok());
 }

@@ -67,7 +67,8 @@ TEST(SafetensorsHeaderTest, RefusesOverlapsAndHolesAndNamesTheTensor) {
   EXPECT_TRUE(Parse(absl::StrCat("{", b, ",", a, "}"), 8).status.ok()) << "unordered is allowed";
 }
 
-// F043 and row 35 of the fault list: malformed headers are refused by name and without allocating what they claim.
+// F043 and row 35 of the fault list: malformed headers are refused by name and without allocating
+// what they claim.
 TEST(SafetensorsHeaderTest, RefusesMalformedHeaders) {
   const std::string ok = Tensor("a", 0, 4);
   struct Case {
@@ -84,8 +85,10 @@ TEST(SafetensorsHeaderTest, RefusesMalformedHeaders) {
       {"{\"\xff\xfe\":1}", "not valid JSON"},
       {std::string("{}\0junk", 7), "NUL byte at 2"},
       {absl::StrCat("{", ok, ",", ok, "}"), "tensor \"a\": the name appears twice"},
-      {R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "dtype appears twice"},
-      {R"({"a":{"dtype":"Q4","shape":[4],"data_offsets":[0,4]}})", "tensor \"a\": unknown dtype \"Q4\""},
+      {R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+       "dtype appears twice"},
+      {R"({"a":{"dtype":"Q4","shape":[4],"data_offsets":[0,4]}})",
+       "tensor \"a\": unknown dtype \"Q4\""},
       {R"({"a":{"dtype":"U8","shape":[4]}})", "must all be given"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0]}})", "must have two numbers"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,4]}})", "more than 2 numbers"},
@@ -93,8 +96,10 @@ TEST(SafetensorsHeaderTest, RefusesMalformedHeaders) {
       {R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", "negative number"},
       {R"({"a":{"dtype":"U8","shape":[4.5],"data_offsets":[0,4]}})", "no 63-bit integer"},
       {R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,4]}})", "63-bit"},
-      {R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", "overflows"},
-      {R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}})", "take 16 bytes, data_offsets give 4"},
+      {R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,4]}})",
+       "overflows"},
+      {R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}})",
+       "take 16 bytes, data_offsets give 4"},
       {R"({"a":{"dtype":"U8","shape":["4"],"data_offsets":[0,4]}})", "unexpected text"},
       {R"({"a":{"dtype":1,"shape":[4],"data_offsets":[0,4]}})", "tensor \"a\""},
       {R"({"a":{"dtype":["U8"],"shape":[4],"data_offsets":[0,4]}})", "tensor \"a\""},
@@ -141,13 +146,13 @@ TEST(SafetensorsHeaderTest, AcceptsNoTensorsAndRefusesMetadataThatIsNoText) {
 }
 
 TEST(SafetensorsHeaderTest, AcceptsEmptyTensorsAnywhere) {
-  const Parsed parsed = Parse(absl::StrCat("{", Tensor("z", 4, 4), ",", Tensor("a", 0, 4), ",",
-                                           Tensor("y", 0, 0), "}"),
-                              4);
+  const Parsed parsed = Parse(
+      absl::StrCat("{", Tensor("z", 4, 4), ",", Tensor("a", 0, 4), ",", Tensor("y", 0, 0), "}"), 4);
   EXPECT_TRUE(parsed.status.ok()) << parsed.status;
 }
 
-// Random damage to a good header is refused or accepted, but never more than that; run under the sanitizers.
+// Random damage to a good header is refused or accepted, but never more than that; run under the
+// sanitizers.
 TEST(SafetensorsHeaderTest, SurvivesRandomDamage) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -42,7 +42,8 @@ TEST(SafetensorsFileTest, MapsTheBytesOfATensor) {
   EXPECT_EQ(static_cast<char>((*file)->bytes(entry)[0]), 'w');
 }
 
-// F042: trailing bytes and a missing byte are refused; the one reader is behind every use of a file.
+// F042: trailing bytes and a missing byte are refused; the one reader is behind every use of a
+// file.
 TEST(SafetensorsFileTest, RefusesTrailingAndMissingBytes) {
   const TempDirectory directory;
   const std::string good = GoodFile();

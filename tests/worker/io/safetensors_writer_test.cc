@@ -34,7 +34,8 @@ TEST(WriteSafetensorsTest, StartsTheDataAtAMultipleOfEight) {
   const TempDirectory directory;
   for (int length = 1; length < 9; ++length) {
     const std::string path = directory.Path("a.safetensors");
-    ASSERT_TRUE(WriteSafetensors(path, {Bytes(std::string(static_cast<size_t>(length), 'n'))}, {}).ok());
+    ASSERT_TRUE(
+        WriteSafetensors(path, {Bytes(std::string(static_cast<size_t>(length), 'n'))}, {}).ok());
     EXPECT_EQ((ReadFile(path).size() - kBytes.size()) % 8, 0u);
   }
 }
@@ -66,7 +67,8 @@ TEST(WriteSafetensorsTest, RefusesWrongTensorsAndKeepsTheOlderFile) {
 
 TEST(WriteSafetensorsTest, NamesADirectoryThatIsMissing) {
   const TempDirectory directory;
-  const absl::Status status = WriteSafetensors(directory.Path("no/a.safetensors"), {Bytes("a")}, {});
+  const absl::Status status =
+      WriteSafetensors(directory.Path("no/a.safetensors"), {Bytes("a")}, {});
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
 }
 
