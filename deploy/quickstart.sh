@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # From a fresh checkout to a trained adapter: bootstrap, build, start blockswapd on a temporary state directory, and run the example
-# job on the host device with a memory budget below the model's size, so that its blocks have to be swapped.
+# job on the host device with a memory budget below what it needs with the whole model resident, so that its blocks are swapped.
 #
 #   deploy/quickstart.sh [--output DIR] [--keep]
 #
@@ -100,21 +100,22 @@ start_server() {
   fail "blockswapd did not answer within 20 seconds"
 }
 
-# Fails unless the plan kept the model out of the budget and bytes really crossed the link.
+# Fails unless the job could not have run without swapping, and bytes really crossed the link.
 prove_swapping() {
   local job="$1" port address
   "${bin}/blockswap" get "${job}" -o json >"${state}/job.json"
-  "${toolchain}/venv/bin/python" - "${state}/job.json" <<'PYTHON'
+  "${bin}/blockswap" plan deploy/examples/digits.yaml -o json --set device=host --set memory.vram_budget=auto \
+    --blocks_to_swap 0 >"${state}/resident.json"
+  "${toolchain}/venv/bin/python" - "${state}/job.json" "${state}/resident.json" <<'PYTHON'
 import json, sys
 
-plan = json.load(open(sys.argv[1]))["plan"]
-model, budget, device = (int(plan[key]) for key in ("model_bytes", "vram_budget_bytes", "device_bytes"))
-streamed, blocks = plan["blocks_to_swap"], plan["num_blocks"]
+plan, resident = (json.load(open(path))["plan"] for path in sys.argv[1:])
 mib = 1 << 20
-print(f"the model's weights are {model / mib:.2f} MiB, the budget for everything on the device {budget / mib:.2f} MiB:")
-print(f"{streamed} of {blocks} blocks waited in host memory, predicted use of the device {device / mib:.2f} MiB")
-if streamed < 1 or device > budget:
-    sys.exit("quickstart: this plan swaps nothing or exceeds the budget")
+budget, device, needed = int(plan["vram_budget_bytes"]), int(plan["device_bytes"]), int(resident["device_bytes"])
+print(f"with every block on the device the job needs {needed / mib:.2f} MiB, its budget is {budget / mib:.2f} MiB:")
+print(f"{plan['blocks_to_swap']} of {plan['num_blocks']} blocks waited in host memory, and it needed {device / mib:.2f} MiB")
+if plan["blocks_to_swap"] < 1 or not device <= budget < needed:
+    sys.exit("quickstart: this job swapped nothing, or did not have to")
 PYTHON
   port="$(cat "${state}/http.port")"
   address="http://127.0.0.1:${port}/metrics"
