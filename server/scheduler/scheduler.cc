@@ -106,7 +106,7 @@ bool Scheduler::IsAlive() const {
 }
 
 SteadyTime Scheduler::NextDeadline(SteadyTime now) const {
-  SteadyTime next = std::min(next_tick_, now + options_.tick);
+  SteadyTime next = std::min({next_tick_, next_ready_, now + options_.tick});
   for (const auto& [id, attempt] : running_) {
     const auto deadline = attempt->ladder.deadline();
     if (deadline.has_value()) next = std::min(next, *deadline);
@@ -146,7 +146,7 @@ void Scheduler::Run() {
       Tick(now);
       looks = true;
     }
-    if (looks && !stops) Pass();
+    if ((looks || now >= next_ready_) && !stops) Pass();
     if (stops && running_.empty()) return;
     if (stops) {
       base::MutexLock lock(mutex_);
@@ -232,6 +232,7 @@ void Scheduler::Tick(SteadyTime now) {
 
 void Scheduler::Pass() {
   const SteadyTime begin = SteadyNow();
+  next_ready_ = SteadyTime::max();
   if (!store_.writable()) return;
   const auto waiting = store_.WaitingJobs();
   if (!waiting.ok()) {
@@ -256,6 +257,9 @@ void Scheduler::Pass() {
       const absl::Status started = StartAttempt(job, *device);
       if (!started.ok()) FailToStart(job, *decision.device, started);
       continue;
+    }
+    if (job.ready_micros > room.now_micros) {
+      next_ready_ = std::min(next_ready_, begin + std::chrono::microseconds(job.ready_micros - room.now_micros));
     }
     claimed.insert(decision.wanted.begin(), decision.wanted.end());
     if (job.state_reason != decision.reason && reasons_left > 0) {

@@ -134,6 +134,7 @@ class Scheduler final : public AttemptObserver {
   std::deque<Message> deferred_;  // not stored yet because the disk was full
   std::map<std::string, SteadyTime> info_removal_;
   SteadyTime next_tick_{};
+  SteadyTime next_ready_ = SteadyTime::max();  // when the first backoff is over
   bool suspending_all_ = false;
 
   std::atomic<int64_t> last_round_micros_{0};  // relaxed: for the health probe

@@ -84,7 +84,7 @@ Outcome ClassifyExit(const ExitContext& context) {
   if (!clean) {
     return Failed(Crash(context, "WORKER_SIGNALLED",
                         absl::StrCat("the worker was killed by signal ", context.exit.signal, " (",
-                                     strsignal(context.exit.signal), ") at step ",
+                                     strsignal(context.exit.signal), "), last reported step ",
                                      context.last_step)));
   }
   if (context.exit.exit_code == 0) {

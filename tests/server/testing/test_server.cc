@@ -45,7 +45,7 @@ ServerConfig TestConfig(const std::string& directory) {
   ServerConfig config;
   config.state_dir = absl::StrCat(directory, "/state");
   config.socket = absl::StrCat(directory, "/run/d.sock");
-  config.http = "127.0.0.1:0";
+  config.http = "off";
   config.models = absl::StrCat(directory, "/models");
   config.datasets = absl::StrCat(directory, "/datasets");
   config.outputs = absl::StrCat(directory, "/outputs");
