@@ -30,7 +30,6 @@ absl::Status Saver::SaveCheckpoint(const CheckpointProperties& properties, bool 
 }
 
 absl::Status Saver::SaveAdapterOfStep(const TrainingCounters& counters, absl::Time started) {
-  reporter_->Phase("checkpoint");
   return Judge(SaveAdapterFile(counters, started, output_->adapter_file_of_step(counters.step)),
                /*required=*/false);
 }

@@ -123,6 +123,8 @@ void TinyJob::WriteModel() const {
                          specs[i].shape.size() == 1 &&
                          specs[i].name.find("linear") == std::string::npos;
     for (float& value : held.back()) value = is_norm ? 1.0f + 0.1f * value : 0.1f * value;
+    if (options_.zero_head && specs[i].name == "proj_out.weight")
+      held.back().assign(held.back().size(), 0.0f);
     tensors.push_back({specs[i].name, StoredType::kF32, specs[i].shape, Bytes(held.back())});
   }
   Require(WriteSafetensors(root_ + "/model/diffusion_pytorch_model.safetensors", tensors,
