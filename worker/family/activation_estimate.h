@@ -15,18 +15,20 @@ struct DoubleStreamShape {
   int64_t dim = 0, heads = 0, head_dim = 0;
   int64_t mlp_ratio = 4;
   int64_t in_channels = 0, out_channels = 0, text_features = 0;  // of a token
-  bool modulation_per_token = false;  // image tokens of one sample see two times (zero_cond_t)
+  bool two_times = false;  // image tokens of one sample see two times (zero_cond_t)
   int64_t dtype_bytes = 2;
 };
 
-// See Note [Activation estimate] in the .cc. `block_adapter_parameters`: of the block with most.
+// Peak of a block's recompute and backward, see Note [Activation estimate] in the .cc.
+// `block_rank_sum`: ranks of all modules of the block that has most.
 int64_t BlockActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                             int64_t block_adapter_parameters, int64_t block_rank_sum);
+                             int64_t largest_module_parameters, int64_t block_rank_sum);
 // What one block keeps when it is not recomputed.
 int64_t KeptActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
                             int64_t block_rank_sum);
-// Inputs, conditioning, embedding, head and loss.
-int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens);
+// What stays alive outside the blocks while they run backward: inputs, target, conditioning.
+int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
+                            int64_t num_blocks);
 // One block's input.
 int64_t BoundaryBytes(const DoubleStreamShape& shape, const TokenCounts& tokens);
 

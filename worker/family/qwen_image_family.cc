@@ -26,43 +26,44 @@ DoubleStreamShape ShapeOf(const ModelDescription& model) {
   shape.in_channels = config.in_channels;
   shape.out_channels = config.patch_size * config.patch_size * config.out_channels;
   shape.text_features = config.joint_attention_dim;
-  shape.modulation_per_token = config.zero_cond_t;
+  shape.two_times = config.zero_cond_t;
   shape.dtype_bytes = DtypeBytes(model.dtype);
   return shape;
 }
 
-// The adapter on the block that has most of it.
-struct BlockAdapter {
-  int64_t parameters = 0, rank_sum = 0;
+// What of an adapter counts for activations: its largest module, and the block of most ranks.
+struct AdapterExtremes {
+  int64_t module_parameters = 0, block_rank_sum = 0;
 };
 
-BlockAdapter LargestBlockAdapter(const AdapterLayout& adapter, size_t num_blocks) {
-  std::vector<BlockAdapter> blocks(std::max<size_t>(num_blocks, 1));
+AdapterExtremes ExtremesOf(const AdapterLayout& adapter, size_t num_blocks) {
+  AdapterExtremes extremes;
+  std::vector<int64_t> rank_sums(std::max<size_t>(num_blocks, 1));
   for (const AdapterModule& module : adapter.modules) {
-    BlockAdapter& block = blocks[static_cast<size_t>(module.target.block)];
-    block.parameters += module.rank * (module.target.in_features + module.target.out_features);
-    block.rank_sum += module.rank;
+    const AdapterTarget& target = module.target;
+    extremes.module_parameters = std::max(extremes.module_parameters,
+                                          module.rank * (target.in_features + target.out_features));
+    rank_sums[static_cast<size_t>(target.block)] += module.rank;
   }
-  return *std::max_element(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) {
-    return a.parameters < b.parameters;
-  });
+  extremes.block_rank_sum = *std::max_element(rank_sums.begin(), rank_sums.end());
+  return extremes;
 }
 
 // Each estimate at the bucket where it is largest: no one bucket need be the largest for all.
-void SetActivations(const DoubleStreamShape& shape, const BlockAdapter& adapter,
+void SetActivations(const DoubleStreamShape& shape, const AdapterExtremes& adapter,
                     absl::Span<const TokenCounts> buckets, bool gradient_checkpointing,
                     offload::ModelProfile* profile) {
   const auto num_blocks = static_cast<int64_t>(profile->blocks.size());
   for (const TokenCounts& tokens : buckets) {
     const int64_t kept = gradient_checkpointing
                              ? BoundaryBytes(shape, tokens)
-                             : KeptActivationBytes(shape, tokens, adapter.rank_sum);
+                             : KeptActivationBytes(shape, tokens, adapter.block_rank_sum);
     profile->boundary_bytes = std::max(profile->boundary_bytes, num_blocks * kept);
-    profile->block_activation_bytes =
-        std::max(profile->block_activation_bytes,
-                 BlockActivationBytes(shape, tokens, adapter.parameters, adapter.rank_sum));
+    profile->block_activation_bytes = std::max(
+        profile->block_activation_bytes,
+        BlockActivationBytes(shape, tokens, adapter.module_parameters, adapter.block_rank_sum));
     profile->edge_activation_bytes =
-        std::max(profile->edge_activation_bytes, EdgeActivationBytes(shape, tokens));
+        std::max(profile->edge_activation_bytes, EdgeActivationBytes(shape, tokens, num_blocks));
   }
 }
 
@@ -147,8 +148,8 @@ offload::ModelProfile QwenImageFamily::Profile(const ModelDescription& model,
   profile.adapter_bytes = 2 * kFloatBytes * adapter.num_parameters();
   profile.optimizer_bytes = 2 * kFloatBytes * adapter.num_parameters();
   const DoubleStreamShape shape = ShapeOf(model);
-  SetActivations(shape, LargestBlockAdapter(adapter, model.blocks.size()), buckets,
-                 gradient_checkpointing, &profile);
+  SetActivations(shape, ExtremesOf(adapter, model.blocks.size()), buckets, gradient_checkpointing,
+                 &profile);
   SetFlops(shape, adapter, buckets, gradient_checkpointing, &profile);
   return profile;
 }
