@@ -119,6 +119,8 @@ TEST_F(BlockSwapperTest, DeviceMemoryIsChargedToTheByteAndGivenBack) {
 TEST_F(BlockSwapperTest, LockedBytesAreReportedInWholePages) {
   Start({TransferMode::kH2dOnly, 5, 2, PinPolicy::kRequired});
   EXPECT_EQ(swapper_->stats().pinned_bytes, PageCeil(5 * kBytes));
+  // What the plan promised, to a page (F058).
+  EXPECT_EQ(swapper_->stats().pinned_bytes, PageCeil(swapper_->plan().prediction.pinned_bytes));
 }
 
 TEST_F(BlockSwapperTest, StatsSayWhereTheBlocksAre) {
