@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/temp_directory.h"
 #include "worker/config/train_config.h"
@@ -83,6 +85,29 @@ TEST_F(JobLoadingTest, NumbersThatJsonSpellsAsWordsAreViolations) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->violations.size(), 1u);
   EXPECT_EQ(result->violations[0].field, "training.learning_rate");
+}
+
+// A job file that someone damaged is a job, a list of violations or no job file, and nothing else.
+TEST_F(JobLoadingTest, SurvivesRandomDamage) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    std::string text = kJob;
+    for (uint32_t edits = random() % 6 + 1; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      if (random() % 2 == 0) {
+        text[at] = static_cast<char>(random());
+      } else {
+        text.insert(at, text.substr(random() % text.size(), random() % 12));
+      }
+    }
+    const auto result = Load(text);
+    if (!result.ok()) continue;
+    EXPECT_NE(result->config.has_value(),
+              !result->violations.empty() || !result->outside_roots.empty())
+        << text;
+  }
 }
 
 }  // namespace

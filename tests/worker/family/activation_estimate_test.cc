@@ -45,7 +45,8 @@ TEST(ActivationEstimateTest, GrowsWithEverythingThatCosts) {
             BlockActivationBytes(Shape(), tokens, 1000, 224));
 }
 
-// The full model at 1024x1024: two operations per parameter and token in the linears, 4 L^2 dim in attention.
+// The full model at 1024x1024: two operations per parameter and token in the linears, 4 L^2 dim in
+// attention.
 TEST(ActivationEstimateTest, CountsOperations) {
   DoubleStreamShape shape;
   shape.dim = 3072;

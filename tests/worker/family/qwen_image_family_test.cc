@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 
@@ -167,6 +168,20 @@ TEST_F(QwenImageFamilyTest, ProfileCountsBytesExactlyAndScalesWithTokens) {
   EXPECT_GT(kept.boundary_bytes, 10 * profile.boundary_bytes);
   EXPECT_NEAR(profile.backward_over_forward - kept.backward_over_forward, 1.0, 1e-9)
       << "recomputing is one forward more";
+}
+
+// The base model of the example was written by the class itself.
+TEST_F(QwenImageFamilyTest, DescribesTheExampleModel) {
+  const char* root = getenv("BLOCKSWAP_SOURCE_DIR");
+  if (root == nullptr) GTEST_SKIP() << "BLOCKSWAP_SOURCE_DIR is not set";
+  const auto source =
+      CheckpointSource::Open(std::string(root) + "/deploy/examples/digits-base", "");
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto model = family_.Describe(**source, Dtype::kBFloat16);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->blocks.size(), 6u);
+  EXPECT_EQ(model->latent_channels, 1);
+  EXPECT_EQ(PackBlock(model->blocks[0], Dtype::kBFloat16).bytes, 671'232);
 }
 
 TEST_F(QwenImageFamilyTest, FullSizeModelHasTheKnownSizes) {

@@ -14,8 +14,11 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdarg>
+#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/temp_directory.h"
 #include "worker/io/atomic_file.h"
@@ -28,6 +31,20 @@ namespace {
 std::atomic<int> calls_until_fault{-1};
 std::atomic<int> fault_errno{0};  // 0: SIGKILL
 std::atomic<bool> fault_happened{false};
+// What reached the disk in which order, when on: "fsync NAME", "rename NAME".
+std::atomic<bool> traces{false};
+std::vector<std::string>& Trace() {
+  static auto* const trace = new std::vector<std::string>;
+  return *trace;
+}
+
+std::string NameOf(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+void Note(const char* what, const std::string& path) {
+  if (traces.load()) Trace().push_back(absl::StrCat(what, " ", NameOf(path)));
+}
 
 // True when this call must fail with errno set.
 bool Count() {
@@ -50,8 +67,13 @@ long Call(long number, Arguments... arguments) {
 
 extern "C" {
 ssize_t write(int fd, const void* bytes, size_t size) { return Call(SYS_write, fd, bytes, size); }
-int fsync(int fd) { return static_cast<int>(Call(SYS_fsync, fd)); }
+int fsync(int fd) {
+  if (traces.load())
+    Note("fsync", std::filesystem::read_symlink(absl::StrCat("/proc/self/fd/", fd)));
+  return static_cast<int>(Call(SYS_fsync, fd));
+}
 int rename(const char* from, const char* to) noexcept {
+  Note("rename", to);
   return static_cast<int>(Call(SYS_rename, from, to));
 }
 int renameat2(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) noexcept {
@@ -135,6 +157,35 @@ TEST(CheckpointCrashTest, KilledWhileReplacingTheSameStepOneOfBothIsThere) {
     SCOPED_TRACE(absl::StrCat("killed before call ", k));
     ExpectConsistent(directory, {kOldStep});
   }
+}
+
+// F017: what a power loss may not reorder: content before its name, manifest after the data, and
+// the directory after the rename.
+TEST(CheckpointCrashTest, ContentReachesTheDiskBeforeItsName) {
+  const TempDirectory directory;
+  Trace().clear();
+  traces.store(true);
+  const auto committed = Commit(directory.path(), kNewStep);
+  traces.store(false);
+  ASSERT_TRUE(committed.ok());
+  const std::vector<std::string>& trace = Trace();
+  const auto last = [&](const std::string& start) {
+    for (size_t i = trace.size(); i > 0; --i) {
+      if (absl::StartsWith(trace[i - 1], start)) return static_cast<int>(i);
+    }
+    return -1;
+  };
+  const int data = last("fsync state.safetensors"), manifest = last("fsync .manifest.json.tmp-");
+  const int manifest_name = last("rename manifest.json"),
+            inside = last("fsync .step-00000020.tmp-");
+  const int name = last("rename step-00000020"),
+            parent = last(absl::StrCat("fsync ", NameOf(directory.path())));
+  EXPECT_GT(data, 0);
+  EXPECT_GT(manifest, data);
+  EXPECT_GT(manifest_name, manifest);
+  EXPECT_GT(inside, manifest_name);
+  EXPECT_GT(name, inside);
+  EXPECT_GT(parent, name);
 }
 
 // F015: a disk that is full, or broken, at any one call: an error, the older checkpoint, and no
