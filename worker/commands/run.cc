@@ -74,6 +74,11 @@ absl::StatusOr<std::string> ReadToken() {
   return std::string(absl::StripSuffix(token, "\n"));
 }
 
+absl::StatusOr<std::unique_ptr<Reporter>> Connect(RunFlags* flags) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(flags->channel.token, ReadToken());
+  return ConnectToServer(flags->channel);
+}
+
 absl::StatusOr<JobInspection> OpenAttempt(const RunFlags& flags) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::string json, ReadTextFile(flags.job_json, kMaxJobBytes));
   absl::StatusOr<SpecResult> spec = LoadJobJson(json, flags.roots);
@@ -109,12 +114,7 @@ int RunAttempt(int argc, char** argv) {
 
   InstallStopSignals(/*on_interrupt=*/false);
   ExitReport report;
-  absl::StatusOr<std::string> token = ReadToken();
-  absl::StatusOr<std::unique_ptr<Reporter>> reporter = token.status();
-  if (token.ok()) {
-    flags.channel.token = *std::move(token);
-    reporter = ConnectToServer(flags.channel);
-  }
+  absl::StatusOr<std::unique_ptr<Reporter>> reporter = Connect(&flags);
   report = reporter.ok() ? RunWith(flags, reporter->get()) : ToExitReport(reporter.status());
   if (report.code != ExitCode::kOk) PrintFailure(report.message);
 
