@@ -69,7 +69,7 @@ class Daemon:
         }
         self.log = open(directory / "daemon.log", "wb")
         self.process = subprocess.Popen(
-            [programs.path("blockswapd"), "--http-address", "127.0.0.1:0"],
+            [programs.path("blockswapd"), "--http", "127.0.0.1:0"],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
