@@ -72,26 +72,31 @@ absl::Status Daemon::StartParts(std::unique_ptr<SpecChecker> checker) {
 
 absl::Status Daemon::LockAndOpen() {
   BLOCKSWAP_RETURN_IF_ERROR(MakeDirectory(config_.state_dir, 0700));
-  BLOCKSWAP_ASSIGN_OR_RETURN(state_lock_, FileLock::Acquire(absl::StrCat(config_.state_dir, "/lock")));
+  BLOCKSWAP_ASSIGN_OR_RETURN(state_lock_,
+                             FileLock::Acquire(absl::StrCat(config_.state_dir, "/lock")));
   runtime_directory_ = std::filesystem::path(config_.socket).parent_path().string();
   BLOCKSWAP_RETURN_IF_ERROR(MakeDirectory(runtime_directory_, 0700));
-  BLOCKSWAP_ASSIGN_OR_RETURN(socket_lock_, FileLock::Acquire(absl::StrCat(config_.socket, ".lock")));
+  BLOCKSWAP_ASSIGN_OR_RETURN(socket_lock_,
+                             FileLock::Acquire(absl::StrCat(config_.socket, ".lock")));
   for (const std::string& root : {config_.models, config_.datasets, config_.outputs}) {
     BLOCKSWAP_RETURN_IF_ERROR(MakeDirectory(root, 0700));
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(store_, JobStore::Open(absl::StrCat(config_.state_dir, "/jobs.db")));
-  metrics_ = std::make_unique<ServerMetrics>(BuildInfo{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, grpc::Version()});
+  metrics_ = std::make_unique<ServerMetrics>(
+      BuildInfo{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, grpc::Version()});
   hub_ = std::make_unique<EventHub>();
-  store_->SetListeners([this](const std::vector<EventRecord>& events) { hub_->Publish(events); },
-                       [this](bool is_write, double seconds) { metrics_->StoreTransaction(is_write, seconds); });
+  store_->SetListeners(
+      [this](const std::vector<EventRecord>& events) { hub_->Publish(events); },
+      [this](bool is_write, double seconds) { metrics_->StoreTransaction(is_write, seconds); });
   return store_->PruneRequestIds(kRequestIdMicros);
 }
 
 absl::Status Daemon::StartWorkersSide() {
   auto nvml = Nvml::Load();
-  if (config_.host_budget_bytes == 0) config_.host_budget_bytes = ReadHostMemory().available_bytes() / 2;
-  devices_ = std::make_unique<DeviceTable>(nvml.ok() ? *std::move(nvml) : nullptr, config_.host_budget_bytes,
-                                           config_.offer_host);
+  if (config_.host_budget_bytes == 0)
+    config_.host_budget_bytes = ReadHostMemory().available_bytes() / 2;
+  devices_ = std::make_unique<DeviceTable>(nvml.ok() ? *std::move(nvml) : nullptr,
+                                           config_.host_budget_bytes, config_.offer_host);
   const std::string attempts = absl::StrCat(runtime_directory_, "/attempts");
   BLOCKSWAP_RETURN_IF_ERROR(MakeDirectory(attempts, 0700));
   RpcServerOptions options;
@@ -120,7 +125,8 @@ absl::Status Daemon::StartClientsSide() {
     content.healthy = [this] { return scheduler_->IsAlive(); };
     content.ready = [this] { return metrics_->ready() && store_->writable(); };
     BLOCKSWAP_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, std::move(content)));
-    BLOCKSWAP_RETURN_IF_ERROR(WritePort(absl::StrCat(config_.state_dir, "/http.port"), http_->port()));
+    BLOCKSWAP_RETURN_IF_ERROR(
+        WritePort(absl::StrCat(config_.state_dir, "/http.port"), http_->port()));
     const size_t colon = config_.http.rfind(':');
     http_address = absl::StrCat(config_.http.substr(0, colon), ":", http_->port());
     LogInfo("metrics on http://{}/metrics", http_address);
@@ -132,13 +138,13 @@ absl::Status Daemon::StartClientsSide() {
   context_.reset(new RpcContext{*store_, *hub_, *scheduler_, *devices_, *metrics_, *checker_,
                                 TokenMaker(store_->epoch(), store_->secret()), options});
   training_service_ = std::make_unique<TrainingServiceImpl>(*context_);
-  ServerFacts facts{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, http_address,     config_.state_dir,
+  ServerFacts facts{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, http_address,    config_.state_dir,
                     config_.models,    config_.datasets, config_.outputs, WallMicros()};
   admin_service_ = std::make_unique<AdminServiceImpl>(*context_, std::move(facts));
   RpcServerOptions server;
   server.socket_path = config_.socket;
-  BLOCKSWAP_ASSIGN_OR_RETURN(client_server_,
-                             RpcServer::Start(server, {training_service_.get(), admin_service_.get()}));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      client_server_, RpcServer::Start(server, {training_service_.get(), admin_service_.get()}));
   return absl::OkStatus();
 }
 

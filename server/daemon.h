@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as one object: starts everything in order, runs until it is told to stop, stops everything in order.
+// The daemon as one object: starts everything in order, runs until it is told to stop, stops
+// everything in order.
 #ifndef BLOCKSWAP_SERVER_DAEMON_H_
 #define BLOCKSWAP_SERVER_DAEMON_H_
 
@@ -30,12 +31,14 @@ namespace blockswap::server {
 // Owns: all parts of the server. Thread safety: Stop and Hurry may be called from any thread.
 class Daemon final {
  public:
-  // Aborted: another server runs on this state directory or socket. The checker may be null: then files are inspected.
+  // Aborted: another server runs on this state directory or socket. The checker may be null: then
+  // files are inspected.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const ServerConfig& config,
                                                        std::unique_ptr<SpecChecker> checker);
   ~Daemon();
 
-  // Health says NOT_SERVING, no new jobs, workers write a checkpoint, streams get their END, sockets close. Then the destructor frees.
+  // Health says NOT_SERVING, no new jobs, workers write a checkpoint, streams get their END,
+  // sockets close. Then the destructor frees.
   void Stop();
   // The second signal: no more waiting for checkpoints.
   void Hurry();

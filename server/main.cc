@@ -23,7 +23,8 @@ using blockswap::server::ServerConfig;
 
 constexpr int kUsage = 2;
 
-// Blocked in this thread before any other starts, so that all inherit it; only sigwait ever sees them.
+// Blocked in this thread before any other starts, so that all inherit it; only sigwait ever sees
+// them.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -51,7 +52,8 @@ int Serve(const ServerConfig& config, const sigset_t& signals) {
     return EXIT_FAILURE;
   }
   WaitForSignal(signals);
-  // A second signal speeds the stop up; when none came, the thread that waits for it is woken by one of ours.
+  // A second signal speeds the stop up; when none came, the thread that waits for it is woken by
+  // one of ours.
   std::atomic<bool> stopped{false};
   std::thread impatience([&daemon, &signals, &stopped] {
     WaitForSignal(signals);

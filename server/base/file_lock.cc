@@ -27,10 +27,10 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
     std::array<char, 32> text{};
     const ssize_t length = ::pread(fd.get(), text.data(), text.size() - 1, 0);
     const std::string holder(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
-    return absl::AbortedError(absl::StrCat(
-        "another blockswapd holds ", path, " (pid ",
-        holder.empty() ? "unknown" : std::string(absl::StripSuffix(holder, "\n")),
-        "); stop it or choose another --state-dir"));
+    return absl::AbortedError(
+        absl::StrCat("another blockswapd holds ", path, " (pid ",
+                     holder.empty() ? "unknown" : std::string(absl::StripSuffix(holder, "\n")),
+                     "); stop it or choose another --state-dir"));
   }
   const std::string pid = absl::StrCat(::getpid(), "\n");
   if (::ftruncate(fd.get(), 0) != 0 ||
@@ -43,7 +43,8 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
 absl::Status MakeDirectory(const std::string& path, unsigned int mode) {
   std::error_code error;
   const std::filesystem::path directory(path);
-  if (directory.has_parent_path()) std::filesystem::create_directories(directory.parent_path(), error);
+  if (directory.has_parent_path())
+    std::filesystem::create_directories(directory.parent_path(), error);
   if (::mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
   if (errno == EEXIST && std::filesystem::is_directory(directory, error)) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exclusive lock on a file that lasts as long as the process and names its holder to whoever comes second.
+// An exclusive lock on a file that lasts as long as the process and names its holder to whoever
+// comes second.
 #ifndef BLOCKSWAP_SERVER_BASE_FILE_LOCK_H_
 #define BLOCKSWAP_SERVER_BASE_FILE_LOCK_H_
 
@@ -21,7 +22,8 @@ class FileLock final {
   UniqueFd fd_;
 };
 
-// Makes `path` and its parents; the last one with `mode`. FailedPrecondition when something else is in the way.
+// Makes `path` and its parents; the last one with `mode`. FailedPrecondition when something else is
+// in the way.
 absl::Status MakeDirectory(const std::string& path, unsigned int mode);
 
 }  // namespace blockswap::server

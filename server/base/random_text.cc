@@ -51,8 +51,8 @@ std::string ToHex(absl::string_view bytes) { return absl::BytesToHexString(bytes
 std::string Sha256(absl::string_view bytes) {
   std::string digest(32, '\0');
   unsigned int length = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &length,
-                 EVP_sha256(), nullptr) != 1) {
+  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                 &length, EVP_sha256(), nullptr) != 1) {
     std::abort();
   }
   return digest;

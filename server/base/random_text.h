@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random bytes, UUIDs, secrets and short readable suffixes from the operating system's generator, and their hashes.
+// Random bytes, UUIDs, secrets and short readable suffixes from the operating system's generator,
+// and their hashes.
 #ifndef BLOCKSWAP_SERVER_BASE_RANDOM_TEXT_H_
 #define BLOCKSWAP_SERVER_BASE_RANDOM_TEXT_H_
 

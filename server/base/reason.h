@@ -11,7 +11,8 @@
 
 namespace blockswap::server {
 
-// `reason` is UPPER_SNAKE from the closed list in training.proto; anything variable in the message is also in `metadata`.
+// `reason` is UPPER_SNAKE from the closed list in training.proto; anything variable in the message
+// is also in `metadata`.
 absl::Status WithReason(absl::Status status, absl::string_view reason,
                         const std::map<std::string, std::string>& metadata = {});
 

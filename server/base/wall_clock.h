@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time stamps for people and records; durations are measured with steady_clock, which does not jump.
+// Time stamps for people and records; durations are measured with steady_clock, which does not
+// jump.
 #ifndef BLOCKSWAP_SERVER_BASE_WALL_CLOCK_H_
 #define BLOCKSWAP_SERVER_BASE_WALL_CLOCK_H_
 

@@ -25,7 +25,8 @@
 namespace blockswap::server {
 namespace {
 
-// One setting: `key` in the file, --key with dashes as a flag. Text in, so that both share one parser.
+// One setting: `key` in the file, --key with dashes as a flag. Text in, so that both share one
+// parser.
 struct Setting {
   const char* key;
   const char* help;
@@ -48,14 +49,15 @@ Setting Bytes(const char* key, int64_t ServerConfig::*field, const char* help) {
 }
 
 Setting Count(const char* key, int64_t ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) {
-            int64_t number = 0;
-            if (!absl::SimpleAtoi(value, &number) || number < 1) {
-              return absl::InvalidArgumentError(absl::StrCat("must be a number from 1, is ", value));
-            }
-            config.*field = number;
-            return absl::OkStatus();
-          }};
+  return {
+      key, help, [field](ServerConfig& config, const std::string& value) {
+        int64_t number = 0;
+        if (!absl::SimpleAtoi(value, &number) || number < 1) {
+          return absl::InvalidArgumentError(absl::StrCat("must be a number from 1, is ", value));
+        }
+        config.*field = number;
+        return absl::OkStatus();
+      }};
 }
 
 Setting Seconds(const char* key, double ServerConfig::*field, const char* help) {
@@ -63,7 +65,8 @@ Setting Seconds(const char* key, double ServerConfig::*field, const char* help) 
             constexpr double kYear = 31536000;
             double number = 0;
             if (!absl::SimpleAtod(value, &number) || !(number >= 0) || number > kYear) {
-              return absl::InvalidArgumentError(absl::StrCat("must be seconds from 0 to a year, is ", value));
+              return absl::InvalidArgumentError(
+                  absl::StrCat("must be seconds from 0 to a year, is ", value));
             }
             config.*field = number;
             return absl::OkStatus();
@@ -91,11 +94,13 @@ std::vector<Setting> Settings() {
   return {
       Text("state_dir", &ServerConfig::state_dir, "database, locks and defaults of the roots"),
       Text("socket", &ServerConfig::socket, "Unix socket that clients connect to"),
-      Text("http", &ServerConfig::http, "loopback address of /metrics, /healthz, /readyz; off: none"),
+      Text("http", &ServerConfig::http,
+           "loopback address of /metrics, /healthz, /readyz; off: none"),
       Text("models", &ServerConfig::models, "root of weights; default <state-dir>/models"),
       Text("datasets", &ServerConfig::datasets, "root of datasets; default <state-dir>/datasets"),
       Text("outputs", &ServerConfig::outputs, "root of outputs; default <state-dir>/outputs"),
-      Text("worker", &ServerConfig::worker, "the blockswap-worker program; default: beside blockswapd"),
+      Text("worker", &ServerConfig::worker,
+           "the blockswap-worker program; default: beside blockswapd"),
       Bytes("host_budget", &ServerConfig::host_budget_bytes,
             "memory of the host device; default: half of what is available at the start"),
       Switch("offer_host", &ServerConfig::offer_host, "offer the host device beside GPUs, too"),
@@ -120,9 +125,12 @@ std::vector<Setting> Settings() {
   };
 }
 
-std::string FlagOf(const char* key) { return absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}})); }
+std::string FlagOf(const char* key) {
+  return absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}));
+}
 
-absl::Status Unknown(const std::string& what, const std::string& name, std::vector<std::string> names) {
+absl::Status Unknown(const std::string& what, const std::string& name,
+                     std::vector<std::string> names) {
   const std::string nearest = proto::Nearest(name, names);
   return absl::InvalidArgumentError(absl::StrCat("unknown ", what, " ", name,
                                                  nearest.empty() ? "" : ", did you mean ", nearest,
@@ -147,17 +155,19 @@ std::string NodeText(const toml::node& node) {
   return text.str();
 }
 
-absl::Status ApplyFile(const std::string& path, const std::vector<Setting>& settings, ServerConfig& config) {
+absl::Status ApplyFile(const std::string& path, const std::vector<Setting>& settings,
+                       ServerConfig& config) {
   std::map<std::string, std::pair<std::string, int>> values;
-  // The distribution builds toml++ to report syntax errors by throwing: this is the library's boundary.
+  // The distribution builds toml++ to report syntax errors by throwing: this is the library's
+  // boundary.
   try {
     const toml::table table = toml::parse_file(path);
     for (const auto& [key, node] : table) {
       values[std::string(key.str())] = {NodeText(node), static_cast<int>(node.source().begin.line)};
     }
   } catch (const toml::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ":", error.source().begin.line, ": ",
-                                                   std::string(error.description())));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", error.source().begin.line, ": ", std::string(error.description())));
   }
   for (const auto& [key, value] : values) {
     const std::string where = absl::StrCat(path, ":", value.second, ": ");
@@ -167,7 +177,8 @@ absl::Status ApplyFile(const std::string& path, const std::vector<Setting>& sett
       names.push_back(setting.key);
       if (key == setting.key) found = &setting;
     }
-    absl::Status set = found == nullptr ? Unknown("key", key, names) : found->set(config, value.first);
+    absl::Status set =
+        found == nullptr ? Unknown("key", key, names) : found->set(config, value.first);
     if (!set.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, found == nullptr ? "" : absl::StrCat(key, ": "), set.message()));
@@ -187,7 +198,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> SplitFlags(
     } else if (argument == "--version") {
       config.print_version = true;
     } else if (argument.rfind("--", 0) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("unexpected argument ", argument, "; see --help"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("unexpected argument ", argument, "; see --help"));
     } else if (const size_t equals = argument.find('='); equals != std::string::npos) {
       flags.emplace_back(argument.substr(0, equals), argument.substr(equals + 1));
     } else if (i + 1 < arguments.size()) {
@@ -221,9 +233,11 @@ void FillDefaults(const std::string& program_path, ServerConfig& config) {
   if (config.datasets.empty()) config.datasets = absl::StrCat(config.state_dir, "/datasets");
   if (config.outputs.empty()) config.outputs = absl::StrCat(config.state_dir, "/outputs");
   if (config.worker.empty()) {
-    config.worker = (std::filesystem::path(program_path).parent_path() / "blockswap-worker").string();
+    config.worker =
+        (std::filesystem::path(program_path).parent_path() / "blockswap-worker").string();
   }
-  for (std::string* path : {&config.socket, &config.models, &config.datasets, &config.outputs, &config.worker}) {
+  for (std::string* path :
+       {&config.socket, &config.models, &config.datasets, &config.outputs, &config.worker}) {
     *path = std::filesystem::absolute(*path, ignored).lexically_normal().string();
   }
 }
@@ -248,8 +262,10 @@ absl::StatusOr<ServerConfig> LoadServerConfig(const std::vector<std::string>& ar
 std::string ServerConfigHelp() {
   std::string help =
       "blockswapd [--config FILE] [--flag VALUE]...\n\n"
-      "Takes training jobs over gRPC and runs each in a worker process. Every flag is a key of the TOML file, too\n"
-      "(with '_' for '-'); flags win.\n\n  --config           TOML file\n  --version          prints the version\n";
+      "Takes training jobs over gRPC and runs each in a worker process. Every flag is a key of the "
+      "TOML file, too\n"
+      "(with '_' for '-'); flags win.\n\n  --config           TOML file\n  --version          "
+      "prints the version\n";
   for (const Setting& setting : Settings()) {
     std::string flag = FlagOf(setting.key);
     flag.resize(std::max<size_t>(flag.size() + 1, 21), ' ');

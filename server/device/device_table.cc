@@ -63,8 +63,9 @@ void DeviceTable::Refresh() {
   base::MutexLock lock(mutex_);
   for (DeviceState& device : devices_) {
     if (device.kind != DeviceKind::kCuda) continue;
-    const auto found = std::find_if(gpus.begin(), gpus.end(),
-                                    [&device](const GpuFacts& gpu) { return gpu.uuid == device.uuid; });
+    const auto found = std::find_if(gpus.begin(), gpus.end(), [&device](const GpuFacts& gpu) {
+      return gpu.uuid == device.uuid;
+    });
     if (found == gpus.end()) {
       device.health = DeviceHealth::kUnhealthy;
       device.health_reason = "the driver does not list it any more";
@@ -90,7 +91,8 @@ absl::Status DeviceTable::Claim(const std::string& name, const std::string& job_
   DeviceState* device = FindLocked(name);
   if (device == nullptr) return NoSuchDevice(name);
   if (!device->holder.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("device ", name, " is held by ", device->holder));
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", name, " is held by ", device->holder));
   }
   device->holder = job_id;
   return absl::OkStatus();

@@ -35,7 +35,8 @@ bool DeviceFits(const DeviceState& device, const std::string& requested);
 // Thread safety: safe.
 class DeviceTable final {
  public:
-  // `nvml` may be null: then there is the host device alone. With GPUs the host device is offered only if `offer_host`.
+  // `nvml` may be null: then there is the host device alone. With GPUs the host device is offered
+  // only if `offer_host`.
   DeviceTable(std::unique_ptr<Nvml> nvml, int64_t host_budget_bytes, bool offer_host);
 
   std::vector<DeviceState> List();

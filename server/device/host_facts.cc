@@ -62,7 +62,8 @@ HostMemory ReadHostMemory() {
   if (cgroup.empty()) return memory;
   memory.cgroup_limit_bytes = ReadNumber(absl::StrCat(cgroup, "/memory.max"));
   if (memory.cgroup_limit_bytes > 0) {
-    const int64_t used = ReadNumber(absl::StrCat(cgroup, "/memory.current")) - InactiveFileBytes(cgroup);
+    const int64_t used =
+        ReadNumber(absl::StrCat(cgroup, "/memory.current")) - InactiveFileBytes(cgroup);
     memory.cgroup_available_bytes = std::max<int64_t>(0, memory.cgroup_limit_bytes - used);
   }
   return memory;

@@ -11,7 +11,8 @@
 namespace blockswap::server {
 namespace {
 
-// The part of the library's stable C interface that is used here; its header is not packaged everywhere.
+// The part of the library's stable C interface that is used here; its header is not packaged
+// everywhere.
 using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned long long total, free, used;  // NOLINT(google-runtime-int): the library's own type
@@ -50,13 +51,14 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Load(const std::string& library) {
   auto functions = std::make_unique<Functions>();
   functions->library = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (functions->library == nullptr) return absl::NotFoundError(absl::StrCat("no ", library));
-  const bool complete = Find(functions->library, "nvmlInit_v2", &functions->init) &&
-                        Find(functions->library, "nvmlShutdown", &functions->shutdown) &&
-                        Find(functions->library, "nvmlDeviceGetCount_v2", &functions->count) &&
-                        Find(functions->library, "nvmlDeviceGetHandleByIndex_v2", &functions->by_index) &&
-                        Find(functions->library, "nvmlDeviceGetUUID", &functions->uuid) &&
-                        Find(functions->library, "nvmlDeviceGetName", &functions->name) &&
-                        Find(functions->library, "nvmlDeviceGetMemoryInfo", &functions->memory);
+  const bool complete =
+      Find(functions->library, "nvmlInit_v2", &functions->init) &&
+      Find(functions->library, "nvmlShutdown", &functions->shutdown) &&
+      Find(functions->library, "nvmlDeviceGetCount_v2", &functions->count) &&
+      Find(functions->library, "nvmlDeviceGetHandleByIndex_v2", &functions->by_index) &&
+      Find(functions->library, "nvmlDeviceGetUUID", &functions->uuid) &&
+      Find(functions->library, "nvmlDeviceGetName", &functions->name) &&
+      Find(functions->library, "nvmlDeviceGetMemoryInfo", &functions->memory);
   const int result = complete ? functions->init() : -1;
   if (result != kSuccess) {
     ::dlclose(functions->library);
@@ -67,7 +69,8 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Load(const std::string& library) {
 
 absl::StatusOr<std::vector<GpuFacts>> Nvml::Gpus() {
   unsigned int count = 0;
-  if (functions_->count(&count) != kSuccess) return absl::UnavailableError("the driver does not answer");
+  if (functions_->count(&count) != kSuccess)
+    return absl::UnavailableError("the driver does not answer");
   std::vector<GpuFacts> gpus;
   for (unsigned int index = 0; index < count; ++index) {
     NvmlDevice device = nullptr;
@@ -81,8 +84,8 @@ absl::StatusOr<std::vector<GpuFacts>> Nvml::Gpus() {
         functions_->memory(device, &memory) != kSuccess) {
       continue;
     }
-    gpus.push_back({static_cast<int>(index), uuid.data(), name.data(), static_cast<int64_t>(memory.total),
-                    static_cast<int64_t>(memory.free)});
+    gpus.push_back({static_cast<int>(index), uuid.data(), name.data(),
+                    static_cast<int64_t>(memory.total), static_cast<int64_t>(memory.free)});
   }
   return gpus;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the NVIDIA management library about GPUs, when the machine has it; never creates a CUDA context.
+// Asks the NVIDIA management library about GPUs, when the machine has it; never creates a CUDA
+// context.
 #ifndef BLOCKSWAP_SERVER_DEVICE_NVML_H_
 #define BLOCKSWAP_SERVER_DEVICE_NVML_H_
 
@@ -22,7 +23,8 @@ struct GpuFacts {
 class Nvml final {
  public:
   // NotFound: no library or no driver.
-  static absl::StatusOr<std::unique_ptr<Nvml>> Load(const std::string& library = "libnvidia-ml.so.1");
+  static absl::StatusOr<std::unique_ptr<Nvml>> Load(
+      const std::string& library = "libnvidia-ml.so.1");
   ~Nvml();
 
   absl::StatusOr<std::vector<GpuFacts>> Gpus();

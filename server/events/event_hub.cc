@@ -35,7 +35,8 @@ void EventHub::PublishProgress(EventRecord progress) {
 int64_t EventHub::Subscribe(std::weak_ptr<EventSink> sink, int64_t last_stored_sequence) {
   base::MutexLock lock(mutex_);
   sinks_.push_back(std::move(sink));
-  // Before the first event of this process nothing was delivered: what the store holds is then the past.
+  // Before the first event of this process nothing was delivered: what the store holds is then the
+  // past.
   if (delivered_ == 0 && queue_.empty()) return last_stored_sequence;
   return delivered_ != 0 ? delivered_ : queue_.front()->sequence - 1;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributes committed events and coalesced progress to watchers without ever waiting for one of them.
+// Distributes committed events and coalesced progress to watchers without ever waiting for one of
+// them.
 #ifndef BLOCKSWAP_SERVER_EVENTS_EVENT_HUB_H_
 #define BLOCKSWAP_SERVER_EVENTS_EVENT_HUB_H_
 
@@ -34,11 +35,13 @@ class EventSink {
 };
 
 struct EventHubOptions {
-  std::chrono::milliseconds progress_interval{250};  // at most one progress event of a job within it
+  std::chrono::milliseconds progress_interval{
+      250};  // at most one progress event of a job within it
   std::chrono::milliseconds tick_interval{100};
 };
 
-// Thread safety: safe. Owns: one thread, "event-hub". Sinks are held weakly: one that is gone is forgotten.
+// Thread safety: safe. Owns: one thread, "event-hub". Sinks are held weakly: one that is gone is
+// forgotten.
 class EventHub final {
  public:
   explicit EventHub(EventHubOptions options = {});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job, its attempts, checkpoints, metric points and events as the server keeps them: plain values without protobuf.
+// A job, its attempts, checkpoints, metric points and events as the server keeps them: plain values
+// without protobuf.
 #ifndef BLOCKSWAP_SERVER_JOBS_JOB_H_
 #define BLOCKSWAP_SERVER_JOBS_JOB_H_
 
@@ -95,8 +96,9 @@ struct JobRecord {
   std::string state_reason, state_message;
   Failure failure;
   Progress progress;
-  std::string plan;                  // serialised v1.MemoryPlan
-  std::string plan_json, plan_text;  // as measured by the worker, once it is ready; before: the server's
+  std::string plan;  // serialised v1.MemoryPlan
+  std::string plan_json,
+      plan_text;  // as measured by the worker, once it is ready; before: the server's
   PlanNeeds needs;
   int attempt = 0;
   std::string requested_device = "auto";
@@ -110,9 +112,10 @@ struct JobRecord {
   int priority = 0;
   int max_restarts = 3;
   StopMode stop_mode = StopMode::kNone;
-  int64_t ready_micros = 0;           // not started before (backoff)
+  int64_t ready_micros = 0;  // not started before (backoff)
   bool out_of_memory_retried = false;
-  int swap_override = -1;             // blocks to swap that a retry after out-of-memory asks for; -1: as in the spec
+  int swap_override =
+      -1;  // blocks to swap that a retry after out-of-memory asks for; -1: as in the spec
 };
 
 struct AttemptRecord {

@@ -16,19 +16,35 @@ struct Edge {
 
 // Terminal states have no edge: they are final.
 constexpr Edge kEdges[] = {
-    {kQueued, kStarting},      {kQueued, kCancelled},      {kQueued, kSuspended},
+    {kQueued, kStarting},
+    {kQueued, kCancelled},
+    {kQueued, kSuspended},
     {kQueued, kFailed},
-    {kStarting, kRunning},     {kStarting, kRecovering},   {kStarting, kCancelling},
-    {kStarting, kSuspending},  {kStarting, kFailed},
-    {kRunning, kSucceeded},    {kRunning, kFailed},        {kRunning, kCancelling},
-    {kRunning, kSuspending},   {kRunning, kRecovering},
+    {kStarting, kRunning},
+    {kStarting, kRecovering},
+    {kStarting, kCancelling},
+    {kStarting, kSuspending},
+    {kStarting, kFailed},
+    {kRunning, kSucceeded},
+    {kRunning, kFailed},
+    {kRunning, kCancelling},
+    {kRunning, kSuspending},
+    {kRunning, kRecovering},
     // A worker that was asked to stop may have finished, or failed, on its own.
-    {kSuspending, kSuspended}, {kSuspending, kCancelling}, {kSuspending, kSucceeded},
-    {kSuspending, kFailed},    {kSuspending, kRecovering},
-    {kSuspended, kQueued},     {kSuspended, kCancelled},
-    {kRecovering, kStarting},  {kRecovering, kCancelled},  {kRecovering, kFailed},
+    {kSuspending, kSuspended},
+    {kSuspending, kCancelling},
+    {kSuspending, kSucceeded},
+    {kSuspending, kFailed},
+    {kSuspending, kRecovering},
+    {kSuspended, kQueued},
+    {kSuspended, kCancelled},
+    {kRecovering, kStarting},
+    {kRecovering, kCancelled},
+    {kRecovering, kFailed},
     {kRecovering, kSuspended},
-    {kCancelling, kCancelled}, {kCancelling, kSucceeded},  {kCancelling, kFailed},
+    {kCancelling, kCancelled},
+    {kCancelling, kSucceeded},
+    {kCancelling, kFailed},
 };
 
 struct NamedState {
@@ -36,16 +52,25 @@ struct NamedState {
   absl::string_view name;
 };
 constexpr NamedState kStateNames[] = {
-    {kQueued, "QUEUED"},         {kStarting, "STARTING"},     {kRunning, "RUNNING"},
-    {kSuspending, "SUSPENDING"}, {kSuspended, "SUSPENDED"},   {kRecovering, "RECOVERING"},
-    {kCancelling, "CANCELLING"}, {kSucceeded, "SUCCEEDED"},   {kFailed, "FAILED"},
+    {kQueued, "QUEUED"},         {kStarting, "STARTING"},   {kRunning, "RUNNING"},
+    {kSuspending, "SUSPENDING"}, {kSuspended, "SUSPENDED"}, {kRecovering, "RECOVERING"},
+    {kCancelling, "CANCELLING"}, {kSucceeded, "SUCCEEDED"}, {kFailed, "FAILED"},
     {kCancelled, "CANCELLED"},
 };
 
 constexpr std::array<absl::string_view, kNumFailureCategories> kCategoryNames = {
-    "NONE",    "INVALID_INPUT", "OUT_OF_MEMORY_DEVICE", "OUT_OF_MEMORY_HOST", "DEVICE_FAULT",
-    "STORAGE", "NUMERICS",      "TIMEOUT",              "STALLED",            "PREEMPTED",
-    "WORKER_CRASH", "SERVER_INTERNAL"};
+    "NONE",
+    "INVALID_INPUT",
+    "OUT_OF_MEMORY_DEVICE",
+    "OUT_OF_MEMORY_HOST",
+    "DEVICE_FAULT",
+    "STORAGE",
+    "NUMERICS",
+    "TIMEOUT",
+    "STALLED",
+    "PREEMPTED",
+    "WORKER_CRASH",
+    "SERVER_INTERNAL"};
 
 }  // namespace
 

@@ -17,10 +17,10 @@ bool HasWorker(JobState state);
 // Waits for a device: QUEUED, or RECOVERING between attempts.
 bool IsWaiting(JobState state);
 
-absl::string_view StateName(JobState state);                  // "RUNNING"
-std::optional<JobState> ParseState(absl::string_view name);   // any case
-absl::string_view CategoryName(FailureCategory category);     // "WORKER_CRASH"; "NONE"
-FailureCategory ParseCategory(absl::string_view name);        // kNone when unknown
+absl::string_view StateName(JobState state);                 // "RUNNING"
+std::optional<JobState> ParseState(absl::string_view name);  // any case
+absl::string_view CategoryName(FailureCategory category);    // "WORKER_CRASH"; "NONE"
+FailureCategory ParseCategory(absl::string_view name);       // kNone when unknown
 
 }  // namespace blockswap::server
 

@@ -18,9 +18,11 @@ namespace {
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kTextType[] = "text/plain; charset=utf-8";
 
-void Answer(mg_connection* connection, const char* status, const char* type, const std::string& body) {
+void Answer(mg_connection* connection, const char* status, const char* type,
+            const std::string& body) {
   mg_printf(connection,
-            "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nX-Content-Type-Options: nosniff\r\n"
+            "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nX-Content-Type-Options: "
+            "nosniff\r\n"
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
             status, type, body.size());
   mg_write(connection, body.data(), body.size());
@@ -93,12 +95,19 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                                               HttpContent content) {
   const bool loopback = absl::StartsWith(address, "127.") || absl::StartsWith(address, "[::1]:");
   if (!loopback) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("http address ", address, " is not on the loopback interface (127.0.0.1 or [::1])"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "http address ", address, " is not on the loopback interface (127.0.0.1 or [::1])"));
   }
-  const std::vector<std::string> options = {
-      "listening_ports", address, "num_threads", "4", "request_timeout_ms", "10000",
-      "enable_directory_listing", "no", "max_request_size", "16384"};
+  const std::vector<std::string> options = {"listening_ports",
+                                            address,
+                                            "num_threads",
+                                            "4",
+                                            "request_timeout_ms",
+                                            "10000",
+                                            "enable_directory_listing",
+                                            "no",
+                                            "max_request_size",
+                                            "16384"};
   // The web server's constructor reports a taken port by throwing: this is the library's boundary.
   try {
     auto impl = std::make_unique<Impl>(options, std::move(content));
@@ -106,9 +115,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     impl->bound_port = ports.empty() ? 0 : ports[0];
     return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
   } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot listen on http address ", address, " (", error.what(),
-        "); another process may hold the port: choose another with --http"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot listen on http address ", address, " (", error.what(),
+                     "); another process may hold the port: choose another with --http"));
   }
 }
 

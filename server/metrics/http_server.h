@@ -20,8 +20,10 @@ struct HttpContent {
 // Owns: the web server's threads. Only GET and HEAD are answered.
 class HttpServer final {
  public:
-  // `address` is "127.0.0.1:9464" or "[::1]:0". Only loopback addresses are accepted. FailedPrecondition: the port is taken.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpContent content);
+  // `address` is "127.0.0.1:9464" or "[::1]:0". Only loopback addresses are accepted.
+  // FailedPrecondition: the port is taken.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
+                                                           HttpContent content);
   ~HttpServer();
 
   int port() const;

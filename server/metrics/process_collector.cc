@@ -72,7 +72,8 @@ std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
   using prometheus::MetricType;
   const auto resident = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
   return {
-      Single("process_cpu_seconds_total", "User and system CPU time.", MetricType::Counter, CpuSeconds()),
+      Single("process_cpu_seconds_total", "User and system CPU time.", MetricType::Counter,
+             CpuSeconds()),
       Single("process_resident_memory_bytes", "Resident memory.", MetricType::Gauge,
              static_cast<double>(resident)),
       Single("process_open_fds", "Open file descriptors.", MetricType::Gauge, OpenDescriptors()),

@@ -28,8 +28,8 @@ prometheus::Family<prometheus::Counter>& Counter(prometheus::Registry& registry,
                                                  const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
-prometheus::Family<prometheus::Histogram>& Histogram(prometheus::Registry& registry, const char* name,
-                                                     const char* help) {
+prometheus::Family<prometheus::Histogram>& Histogram(prometheus::Registry& registry,
+                                                     const char* name, const char* help) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
 
@@ -41,34 +41,48 @@ ServerMetrics::ServerMetrics(const BuildInfo& build)
     : slots_(registry_),
       build_info_(Gauge(registry_, "blockswap_build_info", "1; versions are in the labels.")),
       ready_gauge_(Gauge(registry_, "blockswap_ready", "1 while jobs are accepted.")),
-      store_writable_(Gauge(registry_, "blockswap_store_writable", "0 after the disk refused a write.")),
+      store_writable_(
+          Gauge(registry_, "blockswap_store_writable", "0 after the disk refused a write.")),
       jobs_(Gauge(registry_, "blockswap_jobs", "Jobs by state.")),
       sequence_(Gauge(registry_, "blockswap_events_sequence", "Number of the last event.")),
       watch_streams_(Gauge(registry_, "blockswap_watch_streams", "Open streams.")),
       workers_(Gauge(registry_, "blockswap_workers", "Worker processes by phase.")),
-      device_healthy_(Gauge(registry_, "blockswap_device_healthy", "0 when a device takes no jobs.")),
+      device_healthy_(
+          Gauge(registry_, "blockswap_device_healthy", "0 when a device takes no jobs.")),
       gpu_total_(Gauge(registry_, "blockswap_gpu_memory_total_bytes", "Memory of the device.")),
-      gpu_used_(Gauge(registry_, "blockswap_gpu_memory_used_bytes", "Device memory in use by anyone.")),
+      gpu_used_(
+          Gauge(registry_, "blockswap_gpu_memory_used_bytes", "Device memory in use by anyone.")),
       gpu_free_(Gauge(registry_, "blockswap_gpu_memory_free_bytes", "Device memory that is free.")),
       host_limit_(Gauge(registry_, "blockswap_host_memory_limit_bytes", "Host memory there is.")),
-      host_available_(Gauge(registry_, "blockswap_host_memory_available_bytes", "Host memory to be had.")),
-      storage_free_(Gauge(registry_, "blockswap_storage_free_bytes", "Free bytes of a directory's disk.")),
-      storage_total_(Gauge(registry_, "blockswap_storage_total_bytes", "Size of a directory's disk.")),
-      submitted_(Counter(registry_, "blockswap_jobs_submitted_total", "CreateJob calls by result.")),
-      finished_(Counter(registry_, "blockswap_jobs_finished_total", "Jobs that reached a terminal state.")),
+      host_available_(
+          Gauge(registry_, "blockswap_host_memory_available_bytes", "Host memory to be had.")),
+      storage_free_(
+          Gauge(registry_, "blockswap_storage_free_bytes", "Free bytes of a directory's disk.")),
+      storage_total_(
+          Gauge(registry_, "blockswap_storage_total_bytes", "Size of a directory's disk.")),
+      submitted_(
+          Counter(registry_, "blockswap_jobs_submitted_total", "CreateJob calls by result.")),
+      finished_(Counter(registry_, "blockswap_jobs_finished_total",
+                        "Jobs that reached a terminal state.")),
       restarts_(Counter(registry_, "blockswap_job_restarts_total", "New attempts by cause.")),
-      exits_(Counter(registry_, "blockswap_worker_exits_total", "Ends of worker processes by cause.")),
-      watch_dropped_(Counter(registry_, "blockswap_watch_dropped_total", "Streams that the server cut.")),
-      store_errors_(Counter(registry_, "blockswap_store_errors_total", "Writes the state store refused.")),
-      queue_seconds_(Histogram(registry_, "blockswap_job_queue_duration_seconds", "From queued to starting.")),
+      exits_(
+          Counter(registry_, "blockswap_worker_exits_total", "Ends of worker processes by cause.")),
+      watch_dropped_(
+          Counter(registry_, "blockswap_watch_dropped_total", "Streams that the server cut.")),
+      store_errors_(
+          Counter(registry_, "blockswap_store_errors_total", "Writes the state store refused.")),
+      queue_seconds_(
+          Histogram(registry_, "blockswap_job_queue_duration_seconds", "From queued to starting.")),
       startup_seconds_(Histogram(registry_, "blockswap_job_startup_duration_seconds",
                                  "From the worker's start to each phase.")),
-      attempt_seconds_(Histogram(registry_, "blockswap_job_duration_seconds", "Wall time of attempts.")),
+      attempt_seconds_(
+          Histogram(registry_, "blockswap_job_duration_seconds", "Wall time of attempts.")),
       pass_seconds_(Histogram(registry_, "blockswap_scheduler_pass_duration_seconds",
                               "Duration of scheduling passes.")),
       transaction_seconds_(Histogram(registry_, "blockswap_store_txn_duration_seconds",
                                      "Duration of state store operations.")) {
-  build_info_.Add({{"version", build.version}, {"commit", build.commit}, {"grpc", build.grpc}}).Set(1);
+  build_info_.Add({{"version", build.version}, {"commit", build.commit}, {"grpc", build.grpc}})
+      .Set(1);
   SetReady(false);
   SetStore(true, 0);
   for (const char* result : {"accepted", "duplicate", "invalid", "rejected"}) {
@@ -105,7 +119,9 @@ int64_t ServerMetrics::CountSeries() {
   return count;
 }
 
-void ServerMetrics::JobSubmitted(const char* result) { submitted_.Add({{"result", result}}).Increment(); }
+void ServerMetrics::JobSubmitted(const char* result) {
+  submitted_.Add({{"result", result}}).Increment();
+}
 
 void ServerMetrics::JobFinished(const char* result, FailureCategory category) {
   finished_.Add({{"result", result}, {"category", Label(CategoryName(category))}}).Increment();
@@ -115,7 +131,9 @@ void ServerMetrics::JobRestarted(FailureCategory cause) {
   restarts_.Add({{"cause", Label(CategoryName(cause))}}).Increment();
 }
 
-void ServerMetrics::JobQueuedFor(double seconds) { queue_seconds_.Add({}, kQueueSeconds).Observe(seconds); }
+void ServerMetrics::JobQueuedFor(double seconds) {
+  queue_seconds_.Add({}, kQueueSeconds).Observe(seconds);
+}
 
 void ServerMetrics::JobStartup(const char* phase, double seconds) {
   startup_seconds_.Add({{"phase", phase}}, kStartupSeconds).Observe(seconds);
@@ -154,13 +172,17 @@ void ServerMetrics::StoreTransaction(bool is_write, double seconds) {
   transaction_seconds_.Add({{"op", is_write ? "write" : "read"}}, kShortSeconds).Observe(seconds);
 }
 
-void ServerMetrics::SchedulerPass(double seconds) { pass_seconds_.Add({}, kShortSeconds).Observe(seconds); }
+void ServerMetrics::SchedulerPass(double seconds) {
+  pass_seconds_.Add({}, kShortSeconds).Observe(seconds);
+}
 
 void ServerMetrics::WatchStreams(const char* kind, int change) {
   watch_streams_.Add({{"kind", kind}}).Increment(change);
 }
 
-void ServerMetrics::WatchDropped(const char* reason) { watch_dropped_.Add({{"reason", reason}}).Increment(); }
+void ServerMetrics::WatchDropped(const char* reason) {
+  watch_dropped_.Add({{"reason", reason}}).Increment();
+}
 
 void ServerMetrics::SetDevices(const std::vector<DeviceState>& devices) {
   for (const DeviceState& device : devices) {
@@ -178,7 +200,8 @@ void ServerMetrics::SetHost(const HostMemory& memory) {
     host_available_.Add({{"source", source}}).Set(static_cast<double>(available));
   };
   set("host", memory.host_limit_bytes, memory.host_available_bytes);
-  if (memory.cgroup_limit_bytes > 0) set("cgroup", memory.cgroup_limit_bytes, memory.cgroup_available_bytes);
+  if (memory.cgroup_limit_bytes > 0)
+    set("cgroup", memory.cgroup_limit_bytes, memory.cgroup_available_bytes);
   set("effective", memory.limit_bytes(), memory.available_bytes());
 }
 

@@ -54,11 +54,11 @@ class ServerMetrics final {
  private:
   prometheus::Registry registry_;
   SlotMetrics slots_;
-  prometheus::Family<prometheus::Gauge>&build_info_, &ready_gauge_, &store_writable_, &jobs_, &sequence_,
-      &watch_streams_, &workers_, &device_healthy_, &gpu_total_, &gpu_used_, &gpu_free_, &host_limit_,
-      &host_available_, &storage_free_, &storage_total_;
-  prometheus::Family<prometheus::Counter>&submitted_, &finished_, &restarts_, &exits_, &watch_dropped_,
-      &store_errors_;
+  prometheus::Family<prometheus::Gauge>&build_info_, &ready_gauge_, &store_writable_, &jobs_,
+      &sequence_, &watch_streams_, &workers_, &device_healthy_, &gpu_total_, &gpu_used_, &gpu_free_,
+      &host_limit_, &host_available_, &storage_free_, &storage_total_;
+  prometheus::Family<prometheus::Counter>&submitted_, &finished_, &restarts_, &exits_,
+      &watch_dropped_, &store_errors_;
   prometheus::Family<prometheus::Histogram>&queue_seconds_, &startup_seconds_, &attempt_seconds_,
       &pass_seconds_, &transaction_seconds_;
   std::atomic<bool> ready_{false};  // relaxed: a flag for probes

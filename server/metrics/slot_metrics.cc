@@ -14,7 +14,8 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries kStepSeconds = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1,
                                                               2,    5,    10,   20,  50,  120};
-const prometheus::Histogram::BucketBoundaries kCheckpointSeconds = {0.01, 0.05, 0.2, 1, 5, 20, 60, 300};
+const prometheus::Histogram::BucketBoundaries kCheckpointSeconds = {0.01, 0.05, 0.2, 1,
+                                                                    5,    20,   60,  300};
 
 prometheus::Family<prometheus::Gauge>& Gauge(prometheus::Registry& registry, const char* name,
                                              const char* help) {
@@ -27,7 +28,9 @@ prometheus::Family<prometheus::Counter>& Counter(prometheus::Registry& registry,
 
 // A restarted worker counts from zero again; a counter of ours never goes down.
 double Grown(double now, double before) { return now > before ? now - before : 0; }
-double Grown(int64_t now, int64_t before) { return now > before ? static_cast<double>(now - before) : 0; }
+double Grown(int64_t now, int64_t before) {
+  return now > before ? static_cast<double>(now - before) : 0;
+}
 
 }  // namespace
 
@@ -44,32 +47,42 @@ SlotMetrics::SlotMetrics(prometheus::Registry& registry)
                   "Memory the plan predicts, by place and purpose.")),
       budget_(Gauge(registry, "blockswap_worker_device_memory_budget_bytes",
                     "Device memory the worker may use.")),
-      host_memory_(Gauge(registry, "blockswap_worker_host_memory_bytes", "Host memory of the worker, by kind.")),
+      host_memory_(Gauge(registry, "blockswap_worker_host_memory_bytes",
+                         "Host memory of the worker, by kind.")),
       blocks_(Gauge(registry, "blockswap_swap_blocks", "Transformer blocks by where they are.")),
       step_(Gauge(registry, "blockswap_train_step", "Last finished optimizer step.")),
-      target_steps_(Gauge(registry, "blockswap_train_target_steps", "Optimizer steps the job will take.")),
+      target_steps_(
+          Gauge(registry, "blockswap_train_target_steps", "Optimizer steps the job will take.")),
       progress_time_(Gauge(registry, "blockswap_train_progress_timestamp_seconds",
                            "Unix time of the last finished step.")),
       loss_(Gauge(registry, "blockswap_train_loss", "Loss of the last step.")),
-      learning_rate_(Gauge(registry, "blockswap_train_learning_rate", "Learning rate of the last step.")),
+      learning_rate_(
+          Gauge(registry, "blockswap_train_learning_rate", "Learning rate of the last step.")),
       grad_norm_(Gauge(registry, "blockswap_train_grad_norm", "Gradient norm of the last step.")),
       pin_fallback_(Gauge(registry, "blockswap_worker_pin_fallback",
                           "1 when host memory could not be locked and copies are staged.")),
-      checkpoint_bytes_(Gauge(registry, "blockswap_checkpoint_bytes", "Size of the last checkpoint.")),
+      checkpoint_bytes_(
+          Gauge(registry, "blockswap_checkpoint_bytes", "Size of the last checkpoint.")),
       checkpoint_time_(Gauge(registry, "blockswap_checkpoint_last_success_timestamp_seconds",
                              "Unix time of the last committed checkpoint.")),
-      swap_bytes_(Counter(registry, "blockswap_swap_bytes_total", "Bytes of blocks moved over the link.")),
-      swap_transfers_(Counter(registry, "blockswap_swap_transfers_total", "Block transfers over the link.")),
-      swap_busy_(Counter(registry, "blockswap_swap_busy_seconds_total", "Time the copy engine was busy.")),
-      swap_stall_(Counter(registry, "blockswap_swap_stall_seconds_total", "Time compute waited for a block.")),
+      swap_bytes_(
+          Counter(registry, "blockswap_swap_bytes_total", "Bytes of blocks moved over the link.")),
+      swap_transfers_(
+          Counter(registry, "blockswap_swap_transfers_total", "Block transfers over the link.")),
+      swap_busy_(
+          Counter(registry, "blockswap_swap_busy_seconds_total", "Time the copy engine was busy.")),
+      swap_stall_(Counter(registry, "blockswap_swap_stall_seconds_total",
+                          "Time compute waited for a block.")),
       prefetch_(Counter(registry, "blockswap_swap_prefetch_total",
                         "Block acquisitions by whether the block was there.")),
       steps_(Counter(registry, "blockswap_train_steps_total", "Optimizer steps.")),
       samples_(Counter(registry, "blockswap_train_samples_total", "Training samples.")),
       phase_seconds_(Counter(registry, "blockswap_train_phase_seconds_total",
                              "Where the time of a step goes.")),
-      nonfinite_(Counter(registry, "blockswap_train_nonfinite_total", "Values that were not finite.")),
-      checkpoint_writes_(Counter(registry, "blockswap_checkpoint_writes_total", "Checkpoints by result.")),
+      nonfinite_(
+          Counter(registry, "blockswap_train_nonfinite_total", "Values that were not finite.")),
+      checkpoint_writes_(
+          Counter(registry, "blockswap_checkpoint_writes_total", "Checkpoints by result.")),
       step_duration_(BuildHistogram()
                          .Name("blockswap_train_step_duration_seconds")
                          .Help("Duration of optimizer steps.")
@@ -130,7 +143,8 @@ void SlotMetrics::AddSwap(const std::string& slot, const SwapCounters& now) {
   add(swap_busy_, "direction", "h2d", Grown(now.h2d_busy_seconds, last.h2d_busy_seconds));
   add(swap_busy_, "direction", "d2h", Grown(now.d2h_busy_seconds, last.d2h_busy_seconds));
   add(swap_stall_, "pass", "forward", Grown(now.forward_stall_seconds, last.forward_stall_seconds));
-  add(swap_stall_, "pass", "backward", Grown(now.backward_stall_seconds, last.backward_stall_seconds));
+  add(swap_stall_, "pass", "backward",
+      Grown(now.backward_stall_seconds, last.backward_stall_seconds));
   add(prefetch_, "result", "hit", Grown(now.hits, last.hits));
   add(prefetch_, "result", "late", Grown(now.late, last.late));
   add(prefetch_, "result", "miss", Grown(now.misses, last.misses));
@@ -152,7 +166,8 @@ void SlotMetrics::Step(const std::string& slot, const WorkerStep& step, double u
   step_duration_.Add(labels, kStepSeconds).Observe(step.seconds);
   if (!std::isfinite(step.loss)) Nonfinite(slot, "loss");
   if (!std::isfinite(step.grad_norm)) Nonfinite(slot, "grad");
-  for (const char* phase : {"data", "forward", "backward", "optimizer", "checkpoint", "sample", "other"}) {
+  for (const char* phase :
+       {"data", "forward", "backward", "optimizer", "checkpoint", "sample", "other"}) {
     const auto found = step.phase_seconds.find(phase);
     phase_seconds_.Add({{"slot", slot}, {"phase", phase}})
         .Increment(found == step.phase_seconds.end() ? 0 : Grown(found->second, 0.0));
@@ -162,7 +177,8 @@ void SlotMetrics::Step(const std::string& slot, const WorkerStep& step, double u
 }
 
 void SlotMetrics::Memory(const std::string& slot, const MemoryUpdate& memory) {
-  // Purposes are a closed list of the worker's ledger; a broken worker must not open new series without end.
+  // Purposes are a closed list of the worker's ledger; a broken worker must not open new series
+  // without end.
   constexpr size_t kMaxPurposes = 16;
   const auto set = [&slot](auto& family, const auto& values, const char* label) {
     size_t count = 0;
@@ -175,9 +191,12 @@ void SlotMetrics::Memory(const std::string& slot, const MemoryUpdate& memory) {
   set(device_peak_, memory.peak_bytes, "kind");
   set(plan_, memory.planned_bytes, "what");
   budget_.Add({{"slot", slot}}).Set(static_cast<double>(memory.device_budget_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "rss"}}).Set(static_cast<double>(memory.host_rss_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "pinned"}}).Set(static_cast<double>(memory.host_pinned_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "masters"}}).Set(static_cast<double>(memory.host_master_bytes));
+  host_memory_.Add({{"slot", slot}, {"kind", "rss"}})
+      .Set(static_cast<double>(memory.host_rss_bytes));
+  host_memory_.Add({{"slot", slot}, {"kind", "pinned"}})
+      .Set(static_cast<double>(memory.host_pinned_bytes));
+  host_memory_.Add({{"slot", slot}, {"kind", "masters"}})
+      .Set(static_cast<double>(memory.host_master_bytes));
   pin_fallback_.Add({{"slot", slot}}).Set(memory.pinning_fell_back ? 1 : 0);
 }
 

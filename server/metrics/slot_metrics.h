@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metric families that have a slot label: one series set a device, however many jobs pass through it.
+// The metric families that have a slot label: one series set a device, however many jobs pass
+// through it.
 #ifndef BLOCKSWAP_SERVER_METRICS_SLOT_METRICS_H_
 #define BLOCKSWAP_SERVER_METRICS_SLOT_METRICS_H_
 
+#include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
-#include <prometheus/counter.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
@@ -18,7 +19,8 @@
 
 namespace blockswap::server {
 
-// Counters are never reset between jobs: an attempt's growing figures are added as differences. Thread safety: safe.
+// Counters are never reset between jobs: an attempt's growing figures are added as differences.
+// Thread safety: safe.
 class SlotMetrics final {
  public:
   explicit SlotMetrics(prometheus::Registry& registry);
@@ -29,7 +31,8 @@ class SlotMetrics final {
   };
   // Replaces the info series of the slot; the previous attempt's counters stay.
   void WorkerStarted(const Worker& worker);
-  // Clears the slot's gauges of the moment. The info series goes with RemoveInfo, or when the slot's next worker starts.
+  // Clears the slot's gauges of the moment. The info series goes with RemoveInfo, or when the
+  // slot's next worker starts.
   void WorkerEnded(const std::string& slot);
   void RemoveInfo(const std::string& slot);
 
@@ -37,7 +40,8 @@ class SlotMetrics final {
   void Ready(const std::string& slot, int64_t start_step, int64_t total_steps);
   void Step(const std::string& slot, const WorkerStep& step, double unix_seconds);
   void Memory(const std::string& slot, const MemoryUpdate& memory);
-  void CheckpointWritten(const std::string& slot, int64_t bytes, double seconds, double unix_seconds);
+  void CheckpointWritten(const std::string& slot, int64_t bytes, double seconds,
+                         double unix_seconds);
   void CheckpointFailed();
   void Nonfinite(const std::string& slot, const char* where);
 
@@ -47,11 +51,12 @@ class SlotMetrics final {
     prometheus::Gauge* info = nullptr;
     bool checkpointed = false;
   };
-  void AddSwap(const std::string& slot, const SwapCounters& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddSwap(const std::string& slot, const SwapCounters& now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  prometheus::Family<prometheus::Gauge>&info_, &heartbeat_, &device_memory_, &device_peak_, &plan_, &budget_,
-      &host_memory_, &blocks_, &step_, &target_steps_, &progress_time_, &loss_, &learning_rate_, &grad_norm_,
-      &pin_fallback_, &checkpoint_bytes_, &checkpoint_time_;
+  prometheus::Family<prometheus::Gauge>&info_, &heartbeat_, &device_memory_, &device_peak_, &plan_,
+      &budget_, &host_memory_, &blocks_, &step_, &target_steps_, &progress_time_, &loss_,
+      &learning_rate_, &grad_norm_, &pin_fallback_, &checkpoint_bytes_, &checkpoint_time_;
   prometheus::Family<prometheus::Counter>&swap_bytes_, &swap_transfers_, &swap_busy_, &swap_stall_,
       &prefetch_, &steps_, &samples_, &phase_seconds_, &nonfinite_, &checkpoint_writes_;
   prometheus::Family<prometheus::Histogram>&step_duration_, &checkpoint_seconds_;

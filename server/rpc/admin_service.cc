@@ -28,7 +28,9 @@ grpc::ServerUnaryReactor* NotYet(grpc::CallbackServerContext* context, const cha
                                     "UNIMPLEMENTED"));
 }
 
-std::string DeviceName(const std::string& name) { return std::string(absl::StripPrefix(name, "devices/")); }
+std::string DeviceName(const std::string& name) {
+  return std::string(absl::StripPrefix(name, "devices/"));
+}
 
 }  // namespace
 
@@ -38,10 +40,12 @@ absl::Status AdminServiceImpl::FindDevice(const std::string& name, v1::Device* r
     *response = ToProto(device);
     return absl::OkStatus();
   }
-  return WithReason(absl::NotFoundError(absl::StrCat("no such device: ", name)), "DEVICE_NOT_FOUND");
+  return WithReason(absl::NotFoundError(absl::StrCat("no such device: ", name)),
+                    "DEVICE_NOT_FOUND");
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::ListDevices(Context* context, const v1::ListDevicesRequest* request,
+AdminServiceImpl::Unary* AdminServiceImpl::ListDevices(Context* context,
+                                                       const v1::ListDevicesRequest* request,
                                                        v1::ListDevicesResponse* response) {
   if (request->page_size() < 0) {
     return Finish(context, absl::InvalidArgumentError("page_size: must not be negative"));
@@ -51,12 +55,14 @@ AdminServiceImpl::Unary* AdminServiceImpl::ListDevices(Context* context, const v
   return Finish(context, absl::OkStatus());
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::GetDevice(Context* context, const v1::GetDeviceRequest* request,
+AdminServiceImpl::Unary* AdminServiceImpl::GetDevice(Context* context,
+                                                     const v1::GetDeviceRequest* request,
                                                      v1::Device* response) {
   return Finish(context, FindDevice(request->name(), response));
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::DrainDevice(Context* context, const v1::DrainDeviceRequest* request,
+AdminServiceImpl::Unary* AdminServiceImpl::DrainDevice(Context* context,
+                                                       const v1::DrainDeviceRequest* request,
                                                        v1::Device* response) {
   const std::string reason = request->reason().empty() ? "drained on request" : request->reason();
   const absl::Status drained = rpc_.devices.Drain(DeviceName(request->name()), reason);
@@ -71,13 +77,15 @@ AdminServiceImpl::Unary* AdminServiceImpl::UndrainDevice(Context* context,
   return Finish(context, undrained.ok() ? FindDevice(request->name(), response) : undrained);
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::GetServerInfo(Context* context, const v1::GetServerInfoRequest*,
+AdminServiceImpl::Unary* AdminServiceImpl::GetServerInfo(Context* context,
+                                                         const v1::GetServerInfoRequest*,
                                                          v1::ServerInfo* response) {
   response->set_version(facts_.version);
   response->set_commit(facts_.commit);
   *response->mutable_start_time() =
       google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(facts_.start_micros);
-  for (const char* feature : {"watch", "logs", "metric-points", "suspend"}) response->add_features(feature);
+  for (const char* feature : {"watch", "logs", "metric-points", "suspend"})
+    response->add_features(feature);
   for (const std::string& name : rpc_.checker.architectures()) response->add_architectures(name);
   response->set_metrics_address(facts_.http_address);
   response->set_state_directory(facts_.state_directory);
@@ -90,31 +98,35 @@ AdminServiceImpl::Unary* AdminServiceImpl::GetServerInfo(Context* context, const
   limits->set_max_queued_jobs(rpc_.options.max_unfinished_jobs);
   limits->set_max_watch_streams(rpc_.options.max_streams);
   limits->set_max_labels(32);
-  response->set_accepting_jobs(rpc_.accepting.load(std::memory_order_relaxed) && rpc_.store.writable());
+  response->set_accepting_jobs(rpc_.accepting.load(std::memory_order_relaxed) &&
+                               rpc_.store.writable());
   return Finish(context, absl::OkStatus());
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::SetLogLevel(Context* context, const v1::SetLogLevelRequest* request,
+AdminServiceImpl::Unary* AdminServiceImpl::SetLogLevel(Context* context,
+                                                       const v1::SetLogLevelRequest* request,
                                                        v1::SetLogLevelResponse*) {
   const auto level = spdlog::level::from_str(request->level());
   // from_str answers "off" for what it does not know.
   if (level == spdlog::level::off && request->level() != "off") {
-    return Finish(context, absl::InvalidArgumentError(
-                               "level: must be one of trace, debug, info, warning, error, critical, off"));
+    return Finish(context,
+                  absl::InvalidArgumentError(
+                      "level: must be one of trace, debug, info, warning, error, critical, off"));
   }
   spdlog::set_level(level);
   return Finish(context, absl::OkStatus());
 }
 
-AdminServiceImpl::Unary* AdminServiceImpl::PauseQueue(Context* context, const v1::PauseQueueRequest*,
-                                                      v1::Queue*) {
+AdminServiceImpl::Unary* AdminServiceImpl::PauseQueue(Context* context,
+                                                      const v1::PauseQueueRequest*, v1::Queue*) {
   return NotYet(context, "PauseQueue");
 }
-AdminServiceImpl::Unary* AdminServiceImpl::ResumeQueue(Context* context, const v1::ResumeQueueRequest*,
-                                                       v1::Queue*) {
+AdminServiceImpl::Unary* AdminServiceImpl::ResumeQueue(Context* context,
+                                                       const v1::ResumeQueueRequest*, v1::Queue*) {
   return NotYet(context, "ResumeQueue");
 }
-AdminServiceImpl::Unary* AdminServiceImpl::ReloadConfig(Context* context, const v1::ReloadConfigRequest*,
+AdminServiceImpl::Unary* AdminServiceImpl::ReloadConfig(Context* context,
+                                                        const v1::ReloadConfigRequest*,
                                                         v1::ReloadConfigResponse*) {
   return NotYet(context, "ReloadConfig");
 }

@@ -11,7 +11,8 @@
 namespace blockswap::server {
 
 struct ServerFacts {
-  std::string version, commit, http_address, state_directory, models_root, datasets_root, outputs_root;
+  std::string version, commit, http_address, state_directory, models_root, datasets_root,
+      outputs_root;
   int64_t start_micros = 0;
 };
 
@@ -21,7 +22,8 @@ class AdminServiceImpl final : public v1::AdminService::CallbackService {
   using Unary = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;
 
-  AdminServiceImpl(RpcContext& context, ServerFacts facts) : rpc_(context), facts_(std::move(facts)) {}
+  AdminServiceImpl(RpcContext& context, ServerFacts facts)
+      : rpc_(context), facts_(std::move(facts)) {}
 
   Unary* ListDevices(Context*, const v1::ListDevicesRequest*, v1::ListDevicesResponse*) override;
   Unary* GetDevice(Context*, const v1::GetDeviceRequest*, v1::Device*) override;

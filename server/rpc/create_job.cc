@@ -50,7 +50,8 @@ std::string ReadableId(const std::string& name) {
     if (slug.size() >= 40) break;
   }
   while (!slug.empty() && slug.back() == '-') slug.pop_back();
-  if (slug.empty() || !std::islower(static_cast<unsigned char>(slug[0]))) slug = absl::StrCat("job-", slug);
+  if (slug.empty() || !std::islower(static_cast<unsigned char>(slug[0])))
+    slug = absl::StrCat("job-", slug);
   while (slug.back() == '-') slug.pop_back();
   return absl::StrCat(slug, "-", RandomSuffix(kSuffixLength));
 }
@@ -58,11 +59,13 @@ std::string ReadableId(const std::string& name) {
 absl::Status CheckRequest(const v1::CreateJobRequest& request, int64_t max_spec_bytes) {
   std::vector<Violation> violations;
   if (!request.job_id().empty() && !IsValidJobId(request.job_id())) {
-    violations.push_back({"job_id", "must be lower-case letters, digits and '-', starting with a letter, "
-                                    "at most 63 characters"});
+    violations.push_back({"job_id",
+                          "must be lower-case letters, digits and '-', starting with a letter, "
+                          "at most 63 characters"});
   }
   if (request.request_id().size() > kMaxRequestId) {
-    violations.push_back({"request_id", absl::StrCat("must have at most ", kMaxRequestId, " characters")});
+    violations.push_back(
+        {"request_id", absl::StrCat("must have at most ", kMaxRequestId, " characters")});
   }
   const auto bytes = static_cast<int64_t>(request.spec().ByteSizeLong());
   if (bytes > max_spec_bytes) {
@@ -70,14 +73,16 @@ absl::Status CheckRequest(const v1::CreateJobRequest& request, int64_t max_spec_
                                                " are allowed; refer to files by path")});
   }
   if (request.spec().labels_size() > static_cast<int>(kMaxLabels)) {
-    violations.push_back({"labels", absl::StrCat("has ", request.spec().labels_size(),
-                                                 " entries, at most ", kMaxLabels, " are allowed")});
+    violations.push_back(
+        {"labels", absl::StrCat("has ", request.spec().labels_size(), " entries, at most ",
+                                kMaxLabels, " are allowed")});
   }
   return violations.empty() ? absl::OkStatus() : SpecInvalid(violations);
 }
 
 const char* SubmitResult(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ? "invalid" : "rejected";
+  return absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ? "invalid"
+                                                                             : "rejected";
 }
 
 }  // namespace
@@ -111,7 +116,8 @@ absl::StatusOr<JobRecord> TrainingServiceImpl::MakeJob(const v1::CreateJobReques
   return job;
 }
 
-absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& request, v1::Job* response) {
+absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& request,
+                                              v1::Job* response) {
   if (!rpc_.accepting.load(std::memory_order_relaxed)) {
     return WithReason(absl::UnavailableError("the server is shutting down"), "SHUTTING_DOWN");
   }
@@ -150,8 +156,10 @@ absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& reques
   }
 }
 
-absl::Status TrainingServiceImpl::DoPlanJob(const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(CheckedSpec checked, rpc_.checker.Check(request.spec(), rpc_.devices.List()));
+absl::Status TrainingServiceImpl::DoPlanJob(const v1::PlanJobRequest& request,
+                                            v1::PlanJobResponse* response) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(CheckedSpec checked,
+                             rpc_.checker.Check(request.spec(), rpc_.devices.List()));
   *response->mutable_plan() = std::move(checked.plan);
   response->set_device(absl::StrCat("devices/", checked.device));
   response->set_total_steps(checked.total_steps);

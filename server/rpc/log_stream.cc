@@ -35,7 +35,8 @@ int64_t OffsetOfLastLines(int fd, int64_t lines) {
     if (got <= 0) return 0;
     for (int64_t i = got - 1; i >= 0; --i) {
       // The newline that ends the file ends the last line, it does not begin another.
-      if (block[static_cast<size_t>(i)] == '\n' && !is_last_byte && ++found == lines) return begin + i + 1;
+      if (block[static_cast<size_t>(i)] == '\n' && !is_last_byte && ++found == lines)
+        return begin + i + 1;
       is_last_byte = false;
     }
     end = begin;
@@ -57,15 +58,16 @@ LogStream::LogStream(RpcContext& rpc) : rpc_(rpc) { rpc_.metrics.WatchStreams("l
 grpc::ServerWriteReactor<v1::LogChunk>* LogStream::Start(RpcContext& rpc,
                                                          const v1::StreamJobLogsRequest& request) {
   auto* stream = new LogStream(rpc);
-  const bool too_many = rpc.streams.fetch_add(1, std::memory_order_relaxed) >= rpc.options.max_streams;
+  const bool too_many =
+      rpc.streams.fetch_add(1, std::memory_order_relaxed) >= rpc.options.max_streams;
   {
     base::MutexLock lock(stream->link_->mutex);
     stream->link_->stream = stream;
   }
   base::MutexLock lock(stream->mutex_);
-  absl::Status begun = too_many ? WithReason(absl::ResourceExhaustedError("too many streams are open"),
-                                             "QUEUE_FULL")
-                                : stream->Begin(request);
+  absl::Status begun =
+      too_many ? WithReason(absl::ResourceExhaustedError("too many streams are open"), "QUEUE_FULL")
+               : stream->Begin(request);
   if (!begun.ok()) {
     stream->over_ = true;
     stream->Finish(ToGrpcStatus(begun));
@@ -80,8 +82,9 @@ absl::Status LogStream::Begin(const v1::StreamJobLogsRequest& request) {
   BLOCKSWAP_ASSIGN_OR_RETURN(job_id_, JobIdOf(request.name()));
   BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, rpc_.store.GetJob(job_id_));
   if (request.attempt() < 0 || request.attempt() > std::max(job.attempt, 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("attempt: ", request.attempt(), " is not one of the ",
-                                                   job.attempt, " attempts of job ", job_id_));
+    return absl::InvalidArgumentError(absl::StrCat("attempt: ", request.attempt(),
+                                                   " is not one of the ", job.attempt,
+                                                   " attempts of job ", job_id_));
   }
   if (request.offset() < 0 || request.tail_lines() < 0) {
     return absl::InvalidArgumentError("from: must not be negative");
@@ -91,7 +94,8 @@ absl::Status LogStream::Begin(const v1::StreamJobLogsRequest& request) {
   all_attempts_ = request.attempt() == 0;
   attempt_ = request.attempt() == 0 ? std::max(job.attempt, 1) : request.attempt();
   offset_ = request.offset();
-  if (request.from_case() == v1::StreamJobLogsRequest::kTailLines) tail_lines_ = request.tail_lines();
+  if (request.from_case() == v1::StreamJobLogsRequest::kTailLines)
+    tail_lines_ = request.tail_lines();
   return absl::OkStatus();
 }
 
@@ -132,7 +136,8 @@ void LogStream::AtEndLocked() {
       end_ = v1::JobEvent::END_REASON_JOB_TERMINAL;
     }
   } else if (IsTerminal(job->state)) {
-    // The state is set after the last output was written, but this read came before: look once more.
+    // The state is set after the last output was written, but this read came before: look once
+    // more.
     if (std::exchange(saw_terminal_, true)) end_ = v1::JobEvent::END_REASON_JOB_TERMINAL;
   }
 }
@@ -142,7 +147,8 @@ void LogStream::WriteNextLocked() {
   if (end_written_) {
     over_ = true;
     Finish(end_ == v1::JobEvent::END_REASON_SERVER_SHUTDOWN
-               ? ToGrpcStatus(WithReason(absl::UnavailableError("the server is shutting down"), "SHUTTING_DOWN"))
+               ? ToGrpcStatus(WithReason(absl::UnavailableError("the server is shutting down"),
+                                         "SHUTTING_DOWN"))
                : grpc::Status::OK);
     return;
   }

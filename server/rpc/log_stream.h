@@ -55,7 +55,8 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk> {
   base::Mutex mutex_;
   std::string job_id_ ABSL_GUARDED_BY(mutex_), output_directory_ ABSL_GUARDED_BY(mutex_);
   bool follows_ ABSL_GUARDED_BY(mutex_) = false;
-  bool all_attempts_ ABSL_GUARDED_BY(mutex_) = false;  // none was named: later ones are followed, too
+  bool all_attempts_ ABSL_GUARDED_BY(mutex_) =
+      false;  // none was named: later ones are followed, too
   int attempt_ ABSL_GUARDED_BY(mutex_) = 0;
   UniqueFd file_ ABSL_GUARDED_BY(mutex_);
   int64_t offset_ ABSL_GUARDED_BY(mutex_) = 0;

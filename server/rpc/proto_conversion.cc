@@ -124,14 +124,17 @@ ReadyUpdate FromProto(const v1::Ready& ready) {
   out.resumed_from = ready.resumed_from();
   out.start_step = ready.start_step();
   out.total_steps = ready.total_steps();
-  out.skipped_checkpoints.assign(ready.skipped_checkpoints().begin(), ready.skipped_checkpoints().end());
+  out.skipped_checkpoints.assign(ready.skipped_checkpoints().begin(),
+                                 ready.skipped_checkpoints().end());
   return out;
 }
 
 MemoryUpdate FromProto(const v1::MemoryReport& memory) {
   MemoryUpdate out;
-  out.planned_bytes.insert(memory.device_planned_bytes().begin(), memory.device_planned_bytes().end());
-  out.allocated_bytes.insert(memory.device_allocated_bytes().begin(), memory.device_allocated_bytes().end());
+  out.planned_bytes.insert(memory.device_planned_bytes().begin(),
+                           memory.device_planned_bytes().end());
+  out.allocated_bytes.insert(memory.device_allocated_bytes().begin(),
+                             memory.device_allocated_bytes().end());
   out.peak_bytes.insert(memory.device_peak_bytes().begin(), memory.device_peak_bytes().end());
   out.device_budget_bytes = memory.device_budget_bytes();
   out.host_rss_bytes = memory.host_rss_bytes();
@@ -268,8 +271,9 @@ absl::StatusOr<WorkerUpdate> FromProto(const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kPhase:
       return WorkerUpdate(PhaseUpdate{message.phase().phase()});
     case v1::WorkerMessage::kExiting:
-      return WorkerUpdate(ExitingUpdate{message.exiting().exit_code(), FromProto(message.exiting().failure()),
-                                        message.exiting().adapter_file(), message.exiting().step()});
+      return WorkerUpdate(
+          ExitingUpdate{message.exiting().exit_code(), FromProto(message.exiting().failure()),
+                        message.exiting().adapter_file(), message.exiting().step()});
     case v1::WorkerMessage::BODY_NOT_SET:
       break;
   }
@@ -298,7 +302,8 @@ v1::ServerMessage ToProto(const WorkerCommand& command) {
 }
 
 bool IsValidJobId(const std::string& id) {
-  if (id.empty() || id.size() > 63 || !std::islower(static_cast<unsigned char>(id[0]))) return false;
+  if (id.empty() || id.size() > 63 || !std::islower(static_cast<unsigned char>(id[0])))
+    return false;
   for (const char c : id) {
     const auto byte = static_cast<unsigned char>(c);
     if (!std::islower(byte) && !std::isdigit(byte) && c != '-') return false;

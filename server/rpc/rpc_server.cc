@@ -40,13 +40,13 @@ RpcServer::~RpcServer() {
   ::unlink(socket_path_.c_str());
 }
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
-                                                            const std::vector<grpc::Service*>& services) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const RpcServerOptions& options, const std::vector<grpc::Service*>& services) {
   constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
   if (options.socket_path.size() > kMaxPath) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "socket path too long: ", options.socket_path.size(), " bytes, the system allows ", kMaxPath, ": ",
-        options.socket_path, "; choose another with --socket"));
+        "socket path too long: ", options.socket_path.size(), " bytes, the system allows ",
+        kMaxPath, ": ", options.socket_path, "; choose another with --socket"));
   }
   InitPlugins();
   // The caller holds the lock of this path: what lies there is the remains of a server that died.
@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(kQuotaBytes));
   for (grpc::Service* service : services) builder.RegisterService(service);
-  // A umask would be the whole process's; the directory is 0700, so nobody gets in before the chmod.
+  // A umask would be the whole process's; the directory is 0700, so nobody gets in before the
+  // chmod.
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || bound == 0) {
     return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", options.socket_path));

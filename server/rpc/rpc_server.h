@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two gRPC servers of the daemon: one for clients, one for workers, each on a Unix socket of its own.
+// The two gRPC servers of the daemon: one for clients, one for workers, each on a Unix socket of
+// its own.
 #ifndef BLOCKSWAP_SERVER_RPC_RPC_SERVER_H_
 #define BLOCKSWAP_SERVER_RPC_RPC_SERVER_H_
 
@@ -24,8 +25,8 @@ struct RpcServerOptions {
 class RpcServer final {
  public:
   // The socket is 0600. InvalidArgument: path too long; FailedPrecondition: cannot listen.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
-                                                          const std::vector<grpc::Service*>& services);
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const RpcServerOptions& options, const std::vector<grpc::Service*>& services);
   ~RpcServer();
 
   // Clients that watch health see it before the connection goes.

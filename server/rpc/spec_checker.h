@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam behind which a job spec is validated and planned: files and planner in the daemon, a script in tests.
+// The seam behind which a job spec is validated and planned: files and planner in the daemon, a
+// script in tests.
 #ifndef BLOCKSWAP_SERVER_RPC_SPEC_CHECKER_H_
 #define BLOCKSWAP_SERVER_RPC_SPEC_CHECKER_H_
 
@@ -26,8 +27,10 @@ struct CheckedSpec {
 class SpecChecker {
  public:
   virtual ~SpecChecker() = default;
-  // SPEC_INVALID with all violations, PATH_NOT_ALLOWED, WILL_NOT_FIT, or DataLoss for a corrupt file.
-  virtual absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec, const std::vector<DeviceState>& devices) = 0;
+  // SPEC_INVALID with all violations, PATH_NOT_ALLOWED, WILL_NOT_FIT, or DataLoss for a corrupt
+  // file.
+  virtual absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,
+                                            const std::vector<DeviceState>& devices) = 0;
   virtual std::vector<std::string> architectures() const = 0;
 };
 

@@ -46,7 +46,8 @@ worker::Machine MachineOf(const DeviceState& device) {
   machine.device_free_bytes = device.holder.empty() ? device.free_bytes : device.total_bytes;
   machine.host_available_bytes = ReadHostMemory().available_bytes();
   if (device.kind == DeviceKind::kHost) {
-    machine.host_available_bytes = std::max<int64_t>(0, machine.host_available_bytes - device.total_bytes);
+    machine.host_available_bytes =
+        std::max<int64_t>(0, machine.host_available_bytes - device.total_bytes);
   }
   machine.lockable_bytes = device.lockable_bytes;
   machine.copies_need_pinned_memory = device.kind == DeviceKind::kCuda;
@@ -91,7 +92,8 @@ PlanNeeds NeedsOf(const offload::SwapPlan& plan, const worker::JobInspection& jo
   PlanNeeds needs;
   needs.device_bytes = plan.prediction.device_bytes;
   needs.host_bytes = plan.prediction.pinned_bytes + plan.prediction.pageable_bytes;
-  // A checkpoint holds the adapter and its optimizer state; the profile counts gradients with the adapter.
+  // A checkpoint holds the adapter and its optimizer state; the profile counts gradients with the
+  // adapter.
   needs.disk_bytes = job.profile.adapter_bytes + job.profile.optimizer_bytes;
   needs.blocks_to_swap = plan.blocks_to_swap;
   needs.max_blocks_to_swap = job.profile.max_blocks_to_swap;
@@ -111,7 +113,8 @@ absl::StatusOr<CheckedSpec> SpecInspector::Check(const v1::JobSpec& spec,
                                                  const std::vector<DeviceState>& devices) {
   worker::SpecResult validated = worker::ValidateSpec(spec, roots_);
   if (!validated.violations.empty()) return SpecInvalid(ToViolations(validated.violations));
-  if (!validated.outside_roots.empty()) return PathNotAllowed(ToViolations(validated.outside_roots));
+  if (!validated.outside_roots.empty())
+    return PathNotAllowed(ToViolations(validated.outside_roots));
   BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceState device, ChooseDevice(spec.device(), devices));
   std::vector<worker::FieldViolation> violations;
   auto inspected = worker::InspectJob(*validated.config, &violations);

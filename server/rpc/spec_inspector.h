@@ -17,7 +17,8 @@ class SpecInspector final : public SpecChecker {
  public:
   explicit SpecInspector(worker::Roots roots) : roots_(std::move(roots)) {}
 
-  absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec, const std::vector<DeviceState>& devices) override;
+  absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,
+                                    const std::vector<DeviceState>& devices) override;
   std::vector<std::string> architectures() const override;
 
  private:

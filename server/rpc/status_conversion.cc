@@ -35,59 +35,90 @@ std::string Listed(const std::vector<Violation>& violations) {
 
 const char* DefaultReason(absl::StatusCode code) {
   switch (code) {
-    case absl::StatusCode::kInvalidArgument: return "SPEC_INVALID";
-    case absl::StatusCode::kNotFound: return "NOT_FOUND";
-    case absl::StatusCode::kAlreadyExists: return "JOB_EXISTS";
-    case absl::StatusCode::kPermissionDenied: return "PATH_NOT_ALLOWED";
-    case absl::StatusCode::kFailedPrecondition: return "INVALID_STATE";
-    case absl::StatusCode::kResourceExhausted: return "QUEUE_FULL";
-    case absl::StatusCode::kUnavailable: return "SHUTTING_DOWN";
-    case absl::StatusCode::kUnimplemented: return "UNIMPLEMENTED";
-    case absl::StatusCode::kOutOfRange: return "RESUME_TOKEN_EXPIRED";
-    case absl::StatusCode::kDataLoss: return "FILE_CORRUPT";
-    case absl::StatusCode::kCancelled: return "CANCELLED";
-    case absl::StatusCode::kUnauthenticated: return "TOKEN_MISSING";
-    default: return "BUG";
+    case absl::StatusCode::kInvalidArgument:
+      return "SPEC_INVALID";
+    case absl::StatusCode::kNotFound:
+      return "NOT_FOUND";
+    case absl::StatusCode::kAlreadyExists:
+      return "JOB_EXISTS";
+    case absl::StatusCode::kPermissionDenied:
+      return "PATH_NOT_ALLOWED";
+    case absl::StatusCode::kFailedPrecondition:
+      return "INVALID_STATE";
+    case absl::StatusCode::kResourceExhausted:
+      return "QUEUE_FULL";
+    case absl::StatusCode::kUnavailable:
+      return "SHUTTING_DOWN";
+    case absl::StatusCode::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case absl::StatusCode::kOutOfRange:
+      return "RESUME_TOKEN_EXPIRED";
+    case absl::StatusCode::kDataLoss:
+      return "FILE_CORRUPT";
+    case absl::StatusCode::kCancelled:
+      return "CANCELLED";
+    case absl::StatusCode::kUnauthenticated:
+      return "TOKEN_MISSING";
+    default:
+      return "BUG";
   }
 }
 
 }  // namespace
 
 absl::Status SpecInvalid(const std::vector<Violation>& violations) {
-  return WithReason(
-      WithViolations(absl::InvalidArgumentError(absl::StrCat("the job is not valid: ", Listed(violations))),
-                     violations),
-      "SPEC_INVALID");
+  return WithReason(WithViolations(absl::InvalidArgumentError(
+                                       absl::StrCat("the job is not valid: ", Listed(violations))),
+                                   violations),
+                    "SPEC_INVALID");
 }
 
 absl::Status PathNotAllowed(const std::vector<Violation>& violations) {
-  return WithReason(WithViolations(absl::PermissionDeniedError(absl::StrCat("path outside its root: ",
-                                                                            Listed(violations))),
-                                   violations),
-                    "PATH_NOT_ALLOWED",
-                    {{"field", violations.empty() ? std::string() : violations[0].field}});
+  return WithReason(
+      WithViolations(
+          absl::PermissionDeniedError(absl::StrCat("path outside its root: ", Listed(violations))),
+          violations),
+      "PATH_NOT_ALLOWED", {{"field", violations.empty() ? std::string() : violations[0].field}});
 }
 
 grpc::StatusCode ToGrpcCode(absl::StatusCode code) {
   switch (code) {
-    case absl::StatusCode::kOk: return grpc::StatusCode::OK;
-    case absl::StatusCode::kCancelled: return grpc::StatusCode::CANCELLED;
-    case absl::StatusCode::kUnknown: return grpc::StatusCode::UNKNOWN;
-    case absl::StatusCode::kInvalidArgument: return grpc::StatusCode::INVALID_ARGUMENT;
-    case absl::StatusCode::kDeadlineExceeded: return grpc::StatusCode::DEADLINE_EXCEEDED;
-    case absl::StatusCode::kNotFound: return grpc::StatusCode::NOT_FOUND;
-    case absl::StatusCode::kAlreadyExists: return grpc::StatusCode::ALREADY_EXISTS;
-    case absl::StatusCode::kPermissionDenied: return grpc::StatusCode::PERMISSION_DENIED;
-    case absl::StatusCode::kResourceExhausted: return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case absl::StatusCode::kFailedPrecondition: return grpc::StatusCode::FAILED_PRECONDITION;
-    case absl::StatusCode::kAborted: return grpc::StatusCode::ABORTED;
-    case absl::StatusCode::kOutOfRange: return grpc::StatusCode::OUT_OF_RANGE;
-    case absl::StatusCode::kUnimplemented: return grpc::StatusCode::UNIMPLEMENTED;
-    case absl::StatusCode::kInternal: return grpc::StatusCode::INTERNAL;
-    case absl::StatusCode::kUnavailable: return grpc::StatusCode::UNAVAILABLE;
-    case absl::StatusCode::kDataLoss: return grpc::StatusCode::DATA_LOSS;
-    case absl::StatusCode::kUnauthenticated: return grpc::StatusCode::UNAUTHENTICATED;
-    default: return grpc::StatusCode::UNKNOWN;
+    case absl::StatusCode::kOk:
+      return grpc::StatusCode::OK;
+    case absl::StatusCode::kCancelled:
+      return grpc::StatusCode::CANCELLED;
+    case absl::StatusCode::kUnknown:
+      return grpc::StatusCode::UNKNOWN;
+    case absl::StatusCode::kInvalidArgument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case absl::StatusCode::kDeadlineExceeded:
+      return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case absl::StatusCode::kNotFound:
+      return grpc::StatusCode::NOT_FOUND;
+    case absl::StatusCode::kAlreadyExists:
+      return grpc::StatusCode::ALREADY_EXISTS;
+    case absl::StatusCode::kPermissionDenied:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    case absl::StatusCode::kResourceExhausted:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case absl::StatusCode::kFailedPrecondition:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    case absl::StatusCode::kAborted:
+      return grpc::StatusCode::ABORTED;
+    case absl::StatusCode::kOutOfRange:
+      return grpc::StatusCode::OUT_OF_RANGE;
+    case absl::StatusCode::kUnimplemented:
+      return grpc::StatusCode::UNIMPLEMENTED;
+    case absl::StatusCode::kInternal:
+      return grpc::StatusCode::INTERNAL;
+    case absl::StatusCode::kUnavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    case absl::StatusCode::kDataLoss:
+      return grpc::StatusCode::DATA_LOSS;
+    case absl::StatusCode::kUnauthenticated:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    default:
+      return grpc::StatusCode::UNKNOWN;
   }
 }
 

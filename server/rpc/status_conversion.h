@@ -16,7 +16,8 @@ struct Violation {
   std::string field, description;
 };
 
-// INVALID_ARGUMENT SPEC_INVALID with all violations: in the message for people, as BadRequest for programs.
+// INVALID_ARGUMENT SPEC_INVALID with all violations: in the message for people, as BadRequest for
+// programs.
 absl::Status SpecInvalid(const std::vector<Violation>& violations);
 // PERMISSION_DENIED PATH_NOT_ALLOWED; names the fields, never what they resolve to.
 absl::Status PathNotAllowed(const std::vector<Violation>& violations);
@@ -25,7 +26,8 @@ absl::Status PathNotAllowed(const std::vector<Violation>& violations);
 grpc::StatusCode ToGrpcCode(absl::StatusCode code);
 absl::StatusCode FromGrpcCode(grpc::StatusCode code);
 
-// Every error gets an ErrorInfo (domain "blockswap"); one without a reason of its own is named after its code.
+// Every error gets an ErrorInfo (domain "blockswap"); one without a reason of its own is named
+// after its code.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace blockswap::server

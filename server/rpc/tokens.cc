@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kMacBytes = 16;
 
 absl::Status BadToken(const char* field) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": is not a token of this server for the same filter; start again without it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ": is not a token of this server for the same filter; start again without it"));
 }
 
 }  // namespace
@@ -57,11 +57,13 @@ absl::StatusOr<int64_t> TokenMaker::ParseResumeToken(const std::string& token,
   if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &sequence) || sequence < 0) {
     return BadToken("resume_token");
   }
-  // Looked at before the signature: a new store has a new secret, too, and an honest client deserves the honest answer.
+  // Looked at before the signature: a new store has a new secret, too, and an honest client
+  // deserves the honest answer.
   if (parts[0] != epoch_) {
     return WithReason(
-        absl::OutOfRangeError("the resume token is of another state store (restored or made anew); list "
-                              "the jobs and watch without a token"),
+        absl::OutOfRangeError(
+            "the resume token is of another state store (restored or made anew); list "
+            "the jobs and watch without a token"),
         "RESUME_TOKEN_EXPIRED", {{"epoch", epoch_}});
   }
   const std::string payload = absl::StrCat(parts[0], ".", parts[1]);

@@ -11,7 +11,8 @@
 
 namespace blockswap::server {
 
-// Signed with the store's secret; `scope` is everything that must be the same on the next page (method, filter, order).
+// Signed with the store's secret; `scope` is everything that must be the same on the next page
+// (method, filter, order).
 class TokenMaker final {
  public:
   TokenMaker(std::string epoch, std::string secret)
@@ -22,11 +23,13 @@ class TokenMaker final {
   absl::StatusOr<int64_t> ParsePageToken(const std::string& token, absl::string_view scope) const;
 
   std::string ResumeToken(int64_t sequence, absl::string_view scope) const;
-  // OutOfRange RESUME_TOKEN_EXPIRED: of another store. InvalidArgument: not one of ours, or for another filter.
+  // OutOfRange RESUME_TOKEN_EXPIRED: of another store. InvalidArgument: not one of ours, or for
+  // another filter.
   absl::StatusOr<int64_t> ParseResumeToken(const std::string& token, absl::string_view scope) const;
 
  private:
-  std::string Sign(absl::string_view kind, absl::string_view payload, absl::string_view scope) const;
+  std::string Sign(absl::string_view kind, absl::string_view payload,
+                   absl::string_view scope) const;
 
   std::string epoch_, secret_;
 };

@@ -38,11 +38,12 @@ absl::StatusOr<int> PageSize(int requested) {
   return requested == 0 ? kDefaultPage : std::min(requested, kMaxPage);
 }
 
-// Keys of a paged list that is short enough to be read whole: index of the first entry that is not on an earlier page.
+// Keys of a paged list that is short enough to be read whole: index of the first entry that is not
+// on an earlier page.
 template <typename Record, typename Add>
 absl::StatusOr<std::string> Page(const TokenMaker& tokens, const std::vector<Record>& records,
-                                 int requested_size, const std::string& token, const std::string& scope,
-                                 Add add) {
+                                 int requested_size, const std::string& token,
+                                 const std::string& scope, Add add) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const int size, PageSize(requested_size));
   BLOCKSWAP_ASSIGN_OR_RETURN(const int64_t first, tokens.ParsePageToken(token, scope));
   const auto count = static_cast<int64_t>(records.size());
@@ -62,8 +63,9 @@ double SeriesValue(const MetricPoint& point, absl::string_view series) {
 }
 
 const std::vector<std::string>& AllSeries() {
-  static const auto* series = new std::vector<std::string>{
-      "loss", "learning_rate", "grad_norm", "seconds", "h2d_bytes", "stall_seconds", "device_bytes_peak"};
+  static const auto* series =
+      new std::vector<std::string>{"loss",      "learning_rate", "grad_norm",        "seconds",
+                                   "h2d_bytes", "stall_seconds", "device_bytes_peak"};
   return *series;
 }
 
@@ -75,12 +77,14 @@ absl::Status ListPoints(JobStore& store, const v1::ListMetricPointsRequest& requ
   if (wanted.empty()) wanted = AllSeries();
   for (const std::string& series : wanted) {
     if (std::find(AllSeries().begin(), AllSeries().end(), series) == AllSeries().end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "series: \"", series, "\" is none of loss, learning_rate, grad_norm, seconds, h2d_bytes, ",
-          "stall_seconds, device_bytes_peak"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("series: \"", series,
+                       "\" is none of loss, learning_rate, grad_norm, seconds, h2d_bytes, ",
+                       "stall_seconds, device_bytes_peak"));
     }
   }
-  if (request.max_points() < 0) return absl::InvalidArgumentError("max_points: must not be negative");
+  if (request.max_points() < 0)
+    return absl::InvalidArgumentError("max_points: must not be negative");
   const int64_t limit =
       request.max_points() == 0 ? kMaxPoints : std::min<int64_t>(request.max_points(), kMaxPoints);
   BLOCKSWAP_ASSIGN_OR_RETURN(const auto points,
@@ -97,17 +101,20 @@ absl::Status ListPoints(JobStore& store, const v1::ListMetricPointsRequest& requ
   return absl::OkStatus();
 }
 
-absl::Status DoListJobs(RpcContext& rpc, const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+absl::Status DoListJobs(RpcContext& rpc, const v1::ListJobsRequest& request,
+                        v1::ListJobsResponse* response) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const int size, PageSize(request.page_size()));
   if (!request.order_by().empty() && request.order_by() != "create_time desc") {
-    return absl::InvalidArgumentError("order_by: only \"create_time desc\" (newest first) is offered");
+    return absl::InvalidArgumentError(
+        "order_by: only \"create_time desc\" (newest first) is offered");
   }
   auto filter = ParseJobFilter(request.filter());
   if (!filter.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("filter: ", filter.status().message()));
   }
   const std::string scope = absl::StrCat("jobs\n", request.filter());
-  BLOCKSWAP_ASSIGN_OR_RETURN(const int64_t before, rpc.tokens.ParsePageToken(request.page_token(), scope));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const int64_t before,
+                             rpc.tokens.ParsePageToken(request.page_token(), scope));
   // One more than asked for tells whether there is a next page.
   BLOCKSWAP_ASSIGN_OR_RETURN(auto jobs, rpc.store.ListJobs(*filter, before, size + 1));
   if (static_cast<int>(jobs.size()) > size) {
@@ -129,11 +136,12 @@ TrainingServiceImpl::TrainingServiceImpl(RpcContext& context)
 TrainingServiceImpl::Unary* TrainingServiceImpl::RunOnPool(Context* context,
                                                            std::function<absl::Status()> work) {
   Unary* reactor = context->DefaultReactor();
-  const bool taken = pool_.Submit(
-      [reactor, work = std::move(work)] { reactor->Finish(ToGrpcStatus(work())); });
+  const bool taken =
+      pool_.Submit([reactor, work = std::move(work)] { reactor->Finish(ToGrpcStatus(work())); });
   if (!taken) {
-    reactor->Finish(ToGrpcStatus(WithReason(
-        absl::ResourceExhaustedError("too many requests wait to be planned; try again"), "QUEUE_FULL")));
+    reactor->Finish(ToGrpcStatus(
+        WithReason(absl::ResourceExhaustedError("too many requests wait to be planned; try again"),
+                   "QUEUE_FULL")));
   }
   return reactor;
 }
@@ -152,19 +160,22 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::CreateJob(Context* context,
   return RunOnPool(context, [this, request, response] { return DoCreateJob(*request, response); });
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::PlanJob(Context* context, const v1::PlanJobRequest* request,
+TrainingServiceImpl::Unary* TrainingServiceImpl::PlanJob(Context* context,
+                                                         const v1::PlanJobRequest* request,
                                                          v1::PlanJobResponse* response) {
   return RunOnPool(context, [this, request, response] { return DoPlanJob(*request, response); });
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::GetJob(Context* context, const v1::GetJobRequest* request,
+TrainingServiceImpl::Unary* TrainingServiceImpl::GetJob(Context* context,
+                                                        const v1::GetJobRequest* request,
                                                         v1::Job* response) {
   const auto id = JobIdOf(request->name());
   if (!id.ok()) return Finish(context, id.status());
   return Finish(context, Fill(rpc_.store.GetJob(*id), v1::JOB_VIEW_FULL, response));
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::ListJobs(Context* context, const v1::ListJobsRequest* request,
+TrainingServiceImpl::Unary* TrainingServiceImpl::ListJobs(Context* context,
+                                                          const v1::ListJobsRequest* request,
                                                           v1::ListJobsResponse* response) {
   return Finish(context, DoListJobs(rpc_, *request, response));
 }
@@ -176,8 +187,8 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::CancelJob(Context* context,
   if (!id.ok()) return Finish(context, id.status());
   const StopMode mode =
       request->mode() == v1::CancelJobRequest::MODE_NOW ? StopMode::kNow : StopMode::kGraceful;
-  return Finish(context,
-                Fill(rpc_.scheduler.CancelJob(*id, mode, request->reason()), v1::JOB_VIEW_FULL, response));
+  return Finish(context, Fill(rpc_.scheduler.CancelJob(*id, mode, request->reason()),
+                              v1::JOB_VIEW_FULL, response));
 }
 
 TrainingServiceImpl::Unary* TrainingServiceImpl::SuspendJob(Context* context,
@@ -196,9 +207,8 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::ResumeJob(Context* context,
   return Finish(context, Fill(rpc_.scheduler.ResumeJob(*id), v1::JOB_VIEW_FULL, response));
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::CheckpointJob(Context* context,
-                                                               const v1::CheckpointJobRequest* request,
-                                                               v1::Job* response) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::CheckpointJob(
+    Context* context, const v1::CheckpointJobRequest* request, v1::Job* response) {
   const auto id = JobIdOf(request->name());
   if (!id.ok()) return Finish(context, id.status());
   const absl::Status asked = rpc_.scheduler.AskWorker(*id, CommandKind::kCheckpoint);
@@ -216,15 +226,16 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::SampleJob(Context* context,
   return Finish(context, Fill(rpc_.store.GetJob(*id), v1::JOB_VIEW_FULL, response));
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::UpdateJob(Context* context, const v1::UpdateJobRequest*,
-                                                           v1::Job*) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::UpdateJob(Context* context,
+                                                           const v1::UpdateJobRequest*, v1::Job*) {
   return NotYet(context, "UpdateJob");
 }
-TrainingServiceImpl::Unary* TrainingServiceImpl::RetryJob(Context* context, const v1::RetryJobRequest*,
-                                                          v1::Job*) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::RetryJob(Context* context,
+                                                          const v1::RetryJobRequest*, v1::Job*) {
   return NotYet(context, "RetryJob");
 }
-TrainingServiceImpl::Unary* TrainingServiceImpl::DeleteJob(Context* context, const v1::DeleteJobRequest*,
+TrainingServiceImpl::Unary* TrainingServiceImpl::DeleteJob(Context* context,
+                                                           const v1::DeleteJobRequest*,
                                                            google::protobuf::Empty*) {
   return NotYet(context, "DeleteJob");
 }
@@ -233,14 +244,13 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::GetCheckpoint(Context* context,
                                                                v1::Checkpoint*) {
   return NotYet(context, "GetCheckpoint");
 }
-TrainingServiceImpl::Unary* TrainingServiceImpl::DeleteCheckpoint(Context* context,
-                                                                  const v1::DeleteCheckpointRequest*,
-                                                                  google::protobuf::Empty*) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::DeleteCheckpoint(
+    Context* context, const v1::DeleteCheckpointRequest*, google::protobuf::Empty*) {
   return NotYet(context, "DeleteCheckpoint");
 }
 
-grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJobs(Context* context,
-                                                                       const v1::WatchJobsRequest* request) {
+grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJobs(
+    Context* context, const v1::WatchJobsRequest* request) {
   return WatchStream::Start(rpc_, *context, *request);
 }
 
@@ -249,9 +259,9 @@ grpc::ServerWriteReactor<v1::LogChunk>* TrainingServiceImpl::StreamJobLogs(
   return LogStream::Start(rpc_, *request);
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::ListJobEvents(Context* context,
-                                                               const v1::ListJobEventsRequest* request,
-                                                               v1::ListJobEventsResponse* response) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::ListJobEvents(
+    Context* context, const v1::ListJobEventsRequest* request,
+    v1::ListJobEventsResponse* response) {
   const auto work = [&]() -> absl::Status {
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::string id, JobIdOf(request->parent()));
     BLOCKSWAP_RETURN_IF_ERROR(rpc_.store.GetJob(id).status());
@@ -270,26 +280,27 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::ListJobEvents(Context* context,
   return Finish(context, work());
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::ListAttempts(Context* context,
-                                                              const v1::ListAttemptsRequest* request,
-                                                              v1::ListAttemptsResponse* response) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::ListAttempts(
+    Context* context, const v1::ListAttemptsRequest* request, v1::ListAttemptsResponse* response) {
   const auto work = [&]() -> absl::Status {
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::string id, JobIdOf(request->parent()));
     BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, rpc_.store.GetJob(id));
     BLOCKSWAP_ASSIGN_OR_RETURN(const auto attempts, rpc_.store.ListAttempts(job.uid));
-    const auto add = [&](const AttemptRecord& attempt) { *response->add_attempts() = ToProto(id, attempt); };
+    const auto add = [&](const AttemptRecord& attempt) {
+      *response->add_attempts() = ToProto(id, attempt);
+    };
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::string next,
-                               Page(rpc_.tokens, attempts, request->page_size(), request->page_token(),
-                                    absl::StrCat("attempts\n", id), add));
+                               Page(rpc_.tokens, attempts, request->page_size(),
+                                    request->page_token(), absl::StrCat("attempts\n", id), add));
     response->set_next_page_token(next);
     return absl::OkStatus();
   };
   return Finish(context, work());
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::ListCheckpoints(Context* context,
-                                                                 const v1::ListCheckpointsRequest* request,
-                                                                 v1::ListCheckpointsResponse* response) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::ListCheckpoints(
+    Context* context, const v1::ListCheckpointsRequest* request,
+    v1::ListCheckpointsResponse* response) {
   const auto work = [&]() -> absl::Status {
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::string id, JobIdOf(request->parent()));
     BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, rpc_.store.GetJob(id));
@@ -298,17 +309,17 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::ListCheckpoints(Context* contex
       *response->add_checkpoints() = ToProto(id, checkpoint);
     };
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::string next,
-                               Page(rpc_.tokens, checkpoints, request->page_size(), request->page_token(),
-                                    absl::StrCat("checkpoints\n", id), add));
+                               Page(rpc_.tokens, checkpoints, request->page_size(),
+                                    request->page_token(), absl::StrCat("checkpoints\n", id), add));
     response->set_next_page_token(next);
     return absl::OkStatus();
   };
   return Finish(context, work());
 }
 
-TrainingServiceImpl::Unary* TrainingServiceImpl::ListMetricPoints(Context* context,
-                                                                  const v1::ListMetricPointsRequest* request,
-                                                                  v1::ListMetricPointsResponse* response) {
+TrainingServiceImpl::Unary* TrainingServiceImpl::ListMetricPoints(
+    Context* context, const v1::ListMetricPointsRequest* request,
+    v1::ListMetricPointsResponse* response) {
   return Finish(context, ListPoints(rpc_.store, *request, response));
 }
 

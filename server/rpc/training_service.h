@@ -61,19 +61,25 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
   Unary* SampleJob(Context*, const v1::SampleJobRequest*, v1::Job*) override;
   Unary* DeleteJob(Context*, const v1::DeleteJobRequest*, google::protobuf::Empty*) override;
   grpc::ServerWriteReactor<v1::JobEvent>* WatchJobs(Context*, const v1::WatchJobsRequest*) override;
-  grpc::ServerWriteReactor<v1::LogChunk>* StreamJobLogs(Context*, const v1::StreamJobLogsRequest*) override;
-  Unary* ListJobEvents(Context*, const v1::ListJobEventsRequest*, v1::ListJobEventsResponse*) override;
+  grpc::ServerWriteReactor<v1::LogChunk>* StreamJobLogs(Context*,
+                                                        const v1::StreamJobLogsRequest*) override;
+  Unary* ListJobEvents(Context*, const v1::ListJobEventsRequest*,
+                       v1::ListJobEventsResponse*) override;
   Unary* ListAttempts(Context*, const v1::ListAttemptsRequest*, v1::ListAttemptsResponse*) override;
-  Unary* ListCheckpoints(Context*, const v1::ListCheckpointsRequest*, v1::ListCheckpointsResponse*) override;
+  Unary* ListCheckpoints(Context*, const v1::ListCheckpointsRequest*,
+                         v1::ListCheckpointsResponse*) override;
   Unary* GetCheckpoint(Context*, const v1::GetCheckpointRequest*, v1::Checkpoint*) override;
-  Unary* DeleteCheckpoint(Context*, const v1::DeleteCheckpointRequest*, google::protobuf::Empty*) override;
-  Unary* ListMetricPoints(Context*, const v1::ListMetricPointsRequest*, v1::ListMetricPointsResponse*) override;
+  Unary* DeleteCheckpoint(Context*, const v1::DeleteCheckpointRequest*,
+                          google::protobuf::Empty*) override;
+  Unary* ListMetricPoints(Context*, const v1::ListMetricPointsRequest*,
+                          v1::ListMetricPointsResponse*) override;
 
  private:
   // Fills `response` and returns how the call ends; runs on a pool thread.
   absl::Status DoCreateJob(const v1::CreateJobRequest& request, v1::Job* response);
   absl::Status DoPlanJob(const v1::PlanJobRequest& request, v1::PlanJobResponse* response);
-  absl::StatusOr<JobRecord> MakeJob(const v1::CreateJobRequest& request, const CheckedSpec& checked);
+  absl::StatusOr<JobRecord> MakeJob(const v1::CreateJobRequest& request,
+                                    const CheckedSpec& checked);
   Unary* RunOnPool(Context* context, std::function<absl::Status()> work);
   absl::Status Fill(const absl::StatusOr<JobRecord>& job, v1::JobView view, v1::Job* response);
 

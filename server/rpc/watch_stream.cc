@@ -73,7 +73,8 @@ absl::Status WatchStream::Begin(const v1::WatchJobsRequest& request) {
   scope_ = absl::StrCat("watch\n", request.filter(), "\n", job_id_);
   std::optional<int64_t> resume_after;
   if (!request.resume_token().empty()) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(resume_after, rpc_.tokens.ParseResumeToken(request.resume_token(), scope_));
+    BLOCKSWAP_ASSIGN_OR_RETURN(resume_after,
+                               rpc_.tokens.ParseResumeToken(request.resume_token(), scope_));
     if (*resume_after > rpc_.store.last_sequence()) {
       return WithReason(absl::OutOfRangeError("the resume token is ahead of the state store"),
                         "RESUME_TOKEN_EXPIRED");
@@ -259,7 +260,8 @@ void WatchStream::WriteNextLocked() {
     over_ = true;
     if (end_ == v1::JobEvent::END_REASON_SLOW_CONSUMER) {
       Finish(ToGrpcStatus(WithReason(
-          absl::ResourceExhaustedError("the stream was read too slowly; watch again with the last token"),
+          absl::ResourceExhaustedError(
+              "the stream was read too slowly; watch again with the last token"),
           "SLOW_CONSUMER", {{"resume_token", rpc_.tokens.ResumeToken(cursor_, scope_)}})));
     } else if (end_ == v1::JobEvent::END_REASON_SERVER_SHUTDOWN) {
       Finish(ToGrpcStatus(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One WatchJobs call: snapshot, replay from the store, then live events, each in its order and without gaps.
+// One WatchJobs call: snapshot, replay from the store, then live events, each in its order and
+// without gaps.
 #ifndef BLOCKSWAP_SERVER_RPC_WATCH_STREAM_H_
 #define BLOCKSWAP_SERVER_RPC_WATCH_STREAM_H_
 
@@ -20,13 +21,14 @@
 namespace blockswap::server {
 
 // Deletes itself when the call is over. Thread safety: safe; called by gRPC and by the hub.
-// Invariants: (1) one write at a time; (2) at most kRing stored events wait: then the stream ends with SLOW_CONSUMER; (3) END is the last
-// message of every stream that the server ends.
+// Invariants: (1) one write at a time; (2) at most kRing stored events wait: then the stream ends
+// with SLOW_CONSUMER; (3) END is the last message of every stream that the server ends.
 class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
  public:
   static constexpr size_t kRing = 1024;
 
-  static grpc::ServerWriteReactor<v1::JobEvent>* Start(RpcContext& rpc, grpc::CallbackServerContext& context,
+  static grpc::ServerWriteReactor<v1::JobEvent>* Start(RpcContext& rpc,
+                                                       grpc::CallbackServerContext& context,
                                                        const v1::WatchJobsRequest& request);
 
   void OnWriteDone(bool ok) override;
@@ -75,7 +77,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
   v1::JobEvent writing_ ABSL_GUARDED_BY(mutex_);
   bool snapshot_left_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t snapshot_before_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t cursor_ ABSL_GUARDED_BY(mutex_) = 0;  // every wanted event up to here was written or prepared
+  int64_t cursor_ ABSL_GUARDED_BY(mutex_) =
+      0;  // every wanted event up to here was written or prepared
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called, or must not be any more
   std::optional<v1::JobEvent::EndReason> end_ ABSL_GUARDED_BY(mutex_);

@@ -24,8 +24,8 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::ServerMessage>* WorkerServiceImpl
   return new WorkerStream(*this, *context);
 }
 
-void WorkerServiceImpl::Expect(const AttemptKey& key, const std::string& job_uid, const std::string& token,
-                               AttemptObserver& observer) {
+void WorkerServiceImpl::Expect(const AttemptKey& key, const std::string& job_uid,
+                               const std::string& token, AttemptObserver& observer) {
   auto seat = std::make_shared<WorkerSeat>();
   seat->key = key;
   seat->token_hash = Sha256(token);
@@ -80,7 +80,8 @@ void WorkerServiceImpl::Acknowledge(const AttemptKey& key, int64_t sequence) {
   seat->stream->ReadOn(seat->acknowledged);
 }
 
-absl::StatusOr<std::shared_ptr<WorkerSeat>> WorkerServiceImpl::Authenticate(const v1::Hello& hello) {
+absl::StatusOr<std::shared_ptr<WorkerSeat>> WorkerServiceImpl::Authenticate(
+    const v1::Hello& hello) {
   if (hello.protocol() != kProtocol) {
     return absl::InvalidArgumentError(absl::StrCat("worker speaks protocol ", hello.protocol(),
                                                    ", this server speaks ", kProtocol));
@@ -88,7 +89,8 @@ absl::StatusOr<std::shared_ptr<WorkerSeat>> WorkerServiceImpl::Authenticate(cons
   base::MutexLock lock(mutex_);
   const auto found = by_uid_.find({hello.job_uid(), hello.attempt()});
   // The same answer whatever is wrong: nothing to learn from it.
-  if (found == by_uid_.end() || !EqualsInConstantTime(found->second->token_hash, Sha256(hello.token()))) {
+  if (found == by_uid_.end() ||
+      !EqualsInConstantTime(found->second->token_hash, Sha256(hello.token()))) {
     return absl::UnauthenticatedError("no such attempt, or not its token");
   }
   return found->second;
@@ -160,8 +162,9 @@ void WorkerStream::OnReadDone(bool ok) {
 }
 
 void WorkerStream::HandleHello() {
-  auto seat = reading_.has_hello() ? service_.Authenticate(reading_.hello())
-                                   : absl::InvalidArgumentError("the first message must be a hello");
+  auto seat = reading_.has_hello()
+                  ? service_.Authenticate(reading_.hello())
+                  : absl::InvalidArgumentError("the first message must be a hello");
   if (!seat.ok()) {
     LogWarning("worker stream refused: {}", std::string(seat.status().message()));
     base::MutexLock lock(mutex_);
@@ -187,7 +190,8 @@ void WorkerStream::HandleHello() {
     welcome.mutable_welcome()->set_last_sequence_seen(seat_->acknowledged);
     Write(std::move(welcome));
     if (seat_->stop.has_value()) Write(ToProto(*seat_->stop));
-    seat_->observer->OnUpdate(seat_->key, 0, AttachedUpdate{reading_.hello().build(), reading_.hello().pid()});
+    seat_->observer->OnUpdate(seat_->key, 0,
+                              AttachedUpdate{reading_.hello().build(), reading_.hello().pid()});
   }
   if (fruitless) {
     Fault("the worker attaches again and again without getting a message across");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerService: the message streams of all workers, and the gateway through which the supervisor reaches them.
+// WorkerService: the message streams of all workers, and the gateway through which the supervisor
+// reaches them.
 #ifndef BLOCKSWAP_SERVER_RPC_WORKER_SERVICE_H_
 #define BLOCKSWAP_SERVER_RPC_WORKER_SERVICE_H_
 
@@ -25,10 +26,10 @@ struct WorkerSeat {
   base::Mutex mutex;
   AttemptObserver* observer ABSL_GUARDED_BY(mutex) = nullptr;  // null: forgotten
   WorkerStream* stream ABSL_GUARDED_BY(mutex) = nullptr;
-  int64_t delivered ABSL_GUARDED_BY(mutex) = 0;                // highest sequence given to the observer
-  int64_t acknowledged ABSL_GUARDED_BY(mutex) = 0;             // highest that is stored
+  int64_t delivered ABSL_GUARDED_BY(mutex) = 0;     // highest sequence given to the observer
+  int64_t acknowledged ABSL_GUARDED_BY(mutex) = 0;  // highest that is stored
   int fruitless_attaches ABSL_GUARDED_BY(mutex) = 0;
-  std::optional<WorkerCommand> stop ABSL_GUARDED_BY(mutex);    // repeated on every attach
+  std::optional<WorkerCommand> stop ABSL_GUARDED_BY(mutex);  // repeated on every attach
 };
 
 // Thread safety: safe. Lock order: seat, then stream.
@@ -46,7 +47,8 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService, publi
   void Acknowledge(const AttemptKey& key, int64_t sequence) override;
   std::string socket_path() const override { return socket_path_; }
 
-  // The seat that this hello proves to belong to; Unauthenticated or InvalidArgument (protocol) otherwise.
+  // The seat that this hello proves to belong to; Unauthenticated or InvalidArgument (protocol)
+  // otherwise.
   absl::StatusOr<std::shared_ptr<WorkerSeat>> Authenticate(const v1::Hello& hello);
 
  private:
@@ -55,10 +57,12 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService, publi
   const std::string socket_path_;
   base::Mutex mutex_;
   std::map<AttemptKey, std::shared_ptr<WorkerSeat>> seats_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<std::string, int>, std::shared_ptr<WorkerSeat>> by_uid_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, int>, std::shared_ptr<WorkerSeat>> by_uid_
+      ABSL_GUARDED_BY(mutex_);
 };
 
-// Deletes itself when the stream is over. The next message is read when the last one is stored: a worker cannot fill our memory.
+// Deletes itself when the stream is over. The next message is read when the last one is stored: a
+// worker cannot fill our memory.
 class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::ServerMessage> {
  public:
   WorkerStream(WorkerServiceImpl& service, grpc::CallbackServerContext& context);

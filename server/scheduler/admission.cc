@@ -12,7 +12,8 @@ namespace {
 
 using base::FormatByteSize;
 
-AdmissionDecision Wait(const char* reason, std::string message, std::vector<std::string> wanted = {}) {
+AdmissionDecision Wait(const char* reason, std::string message,
+                       std::vector<std::string> wanted = {}) {
   AdmissionDecision decision;
   decision.reason = reason;
   decision.message = std::move(message);
@@ -60,19 +61,20 @@ AdmissionDecision DecideAdmission(const JobRecord& job, const std::vector<Device
   for (const DeviceState* device : fitting) {
     if (!device->is_free()) continue;
     if (claimed.count(device->name) != 0) {
-      note(Wait("HIGHER_PRIORITY_AHEAD",
-                absl::StrCat("device ", device->name, " is reserved for a job ahead in the queue")));
+      note(
+          Wait("HIGHER_PRIORITY_AHEAD",
+               absl::StrCat("device ", device->name, " is reserved for a job ahead in the queue")));
     } else if (job.needs.device_bytes > device->free_bytes) {
       note(Wait("WAITING_FOR_VRAM",
                 NeedHave(absl::StrCat("memory of ", device->name).c_str(), job.needs.device_bytes,
                          device->free_bytes),
                 wanted));
     } else if (HostNeed(job, *device) > room.memory_bytes) {
-      note(Wait("WAITING_FOR_HOST_RAM", NeedHave("host memory", HostNeed(job, *device), room.memory_bytes),
-                wanted));
+      note(Wait("WAITING_FOR_HOST_RAM",
+                NeedHave("host memory", HostNeed(job, *device), room.memory_bytes), wanted));
     } else if (job.needs.disk_bytes > room.disk_bytes) {
-      note(Wait("WAITING_FOR_DISK", NeedHave("room for a checkpoint", job.needs.disk_bytes, room.disk_bytes),
-                wanted));
+      note(Wait("WAITING_FOR_DISK",
+                NeedHave("room for a checkpoint", job.needs.disk_bytes, room.disk_bytes), wanted));
     } else {
       AdmissionDecision start;
       start.device = device->name;
@@ -83,7 +85,8 @@ AdmissionDecision DecideAdmission(const JobRecord& job, const std::vector<Device
   for (const DeviceState* device : fitting) {
     if (!device->holder.empty()) {
       return Wait("WAITING_FOR_DEVICE",
-                  absl::StrCat("device ", device->name, " is held by job ", device->holder), wanted);
+                  absl::StrCat("device ", device->name, " is held by job ", device->holder),
+                  wanted);
     }
   }
   return Wait("WAITING_FOR_DEVICE", "no device is free", wanted);

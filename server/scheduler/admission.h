@@ -21,12 +21,13 @@ struct HostRoom {
 };
 
 struct AdmissionDecision {
-  std::optional<std::string> device;    // start here
-  std::string reason, message;          // or wait: UPPER_SNAKE and one line with the numbers
-  std::vector<std::string> wanted;      // devices the job would take when they become free
+  std::optional<std::string> device;  // start here
+  std::string reason, message;        // or wait: UPPER_SNAKE and one line with the numbers
+  std::vector<std::string> wanted;    // devices the job would take when they become free
 };
 
-// Pure. `claimed` are devices that an older or more important job waits for: whoever comes later may not overtake it there.
+// Pure. `claimed` are devices that an older or more important job waits for: whoever comes later
+// may not overtake it there.
 AdmissionDecision DecideAdmission(const JobRecord& job, const std::vector<DeviceState>& devices,
                                   const std::set<std::string>& claimed, const HostRoom& room);
 

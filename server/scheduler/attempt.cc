@@ -46,8 +46,9 @@ std::optional<Failure> CheckClocks(const RunningAttempt& attempt, SteadyTime now
                                    const ClockOptions& options) {
   if (!attempt.attached) {
     if (now - attempt.started < options.attach) return std::nullopt;
-    return Stalled("ATTACH_TIMEOUT", absl::StrCat("the worker did not connect within ",
-                                                  Seconds(now - attempt.started), " s of its start"));
+    return Stalled("ATTACH_TIMEOUT",
+                   absl::StrCat("the worker did not connect within ",
+                                Seconds(now - attempt.started), " s of its start"));
   }
   if (now - attempt.last_heartbeat >= options.heartbeat) {
     return Stalled("HEARTBEAT_LOST", absl::StrCat("the worker has given no sign of life for ",
@@ -58,9 +59,9 @@ std::optional<Failure> CheckClocks(const RunningAttempt& attempt, SteadyTime now
   const auto patience = std::max<SteadyTime::duration>(
       options.progress, ToMicros(attempt.MedianStepSeconds() * kStallSteps));
   if (now - attempt.last_progress < patience) return std::nullopt;
-  return Stalled("NO_PROGRESS", absl::StrCat("no step was finished for ",
-                                             Seconds(now - attempt.last_progress), " s after step ",
-                                             attempt.last_step));
+  return Stalled("NO_PROGRESS",
+                 absl::StrCat("no step was finished for ", Seconds(now - attempt.last_progress),
+                              " s after step ", attempt.last_step));
 }
 
 }  // namespace blockswap::server

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One running worker as the scheduler sees it: its clocks, its last words, how far it is on the way out.
+// One running worker as the scheduler sees it: its clocks, its last words, how far it is on the way
+// out.
 #ifndef BLOCKSWAP_SERVER_SCHEDULER_ATTEMPT_H_
 #define BLOCKSWAP_SERVER_SCHEDULER_ATTEMPT_H_
 
@@ -19,7 +20,8 @@ namespace blockswap::server {
 struct ClockOptions {
   std::chrono::milliseconds attach{60000};     // from the start to the worker's first word
   std::chrono::milliseconds heartbeat{30000};  // between two of them
-  std::chrono::milliseconds progress{120000};  // without a step while training; at least 20 median steps
+  std::chrono::milliseconds progress{
+      120000};  // without a step while training; at least 20 median steps
 };
 
 // Thread safety: the scheduler's thread only.
@@ -46,7 +48,8 @@ struct RunningAttempt {
 };
 
 // Which clock ran out, as the failure the server will report; nothing while all is well.
-std::optional<Failure> CheckClocks(const RunningAttempt& attempt, SteadyTime now, const ClockOptions& options);
+std::optional<Failure> CheckClocks(const RunningAttempt& attempt, SteadyTime now,
+                                   const ClockOptions& options);
 
 }  // namespace blockswap::server
 

@@ -8,8 +8,9 @@
 
 namespace blockswap::server {
 
-// An absent or "auto" memory.vram_budget becomes `granted_bytes`, so that the worker plans with what was admitted;
-// `swap_override` >= 0 replaces memory.blocks_to_swap. Neither changes results, only where blocks live.
+// An absent or "auto" memory.vram_budget becomes `granted_bytes`, so that the worker plans with
+// what was admitted; `swap_override` >= 0 replaces memory.blocks_to_swap. Neither changes results,
+// only where blocks live.
 std::string JobForWorker(const std::string& spec_json, int64_t granted_bytes, int swap_override);
 
 }  // namespace blockswap::server

@@ -42,10 +42,12 @@ RetryDecision DecideRetry(const JobRecord& job, const Failure& failure,
     decision.explanation = "a failure of this kind would repeat itself";
     return decision;
   }
-  const int64_t window = std::chrono::duration_cast<std::chrono::microseconds>(options.window).count();
-  const auto recent = std::count_if(attempts.begin(), attempts.end(), [=](const AttemptRecord& attempt) {
-    return attempt.counts_as_retry && attempt.end_micros > now_micros - window;
-  });
+  const int64_t window =
+      std::chrono::duration_cast<std::chrono::microseconds>(options.window).count();
+  const auto recent =
+      std::count_if(attempts.begin(), attempts.end(), [=](const AttemptRecord& attempt) {
+        return attempt.counts_as_retry && attempt.end_micros > now_micros - window;
+      });
   if (recent >= job.max_restarts) {
     decision.explanation = absl::StrCat("the limit of ", job.max_restarts, " restarts in ",
                                         options.window.count(), " h is reached");
@@ -55,8 +57,8 @@ RetryDecision DecideRetry(const JobRecord& job, const Failure& failure,
   // 2^20 is beyond any maximum: keeps the shift defined.
   const auto doublings = std::min<int64_t>(recent, 20);
   decision.backoff = std::min(options.backoff * (int64_t{1} << doublings), options.max_backoff);
-  decision.explanation =
-      absl::StrCat("restart ", recent + 1, " of at most ", job.max_restarts, " from the last checkpoint");
+  decision.explanation = absl::StrCat("restart ", recent + 1, " of at most ", job.max_restarts,
+                                      " from the last checkpoint");
   return decision;
 }
 

@@ -13,17 +13,17 @@
 namespace blockswap::server {
 
 struct RetryOptions {
-  std::chrono::milliseconds backoff{1000};        // before the second attempt; doubles with each failure
+  std::chrono::milliseconds backoff{1000};  // before the second attempt; doubles with each failure
   std::chrono::milliseconds max_backoff{360000};
-  std::chrono::hours window{24};                  // restarts older than this are forgotten
+  std::chrono::hours window{24};  // restarts older than this are forgotten
 };
 
 struct RetryDecision {
   bool retries = false;
-  bool counts = false;           // uses up one of job.max_restarts
+  bool counts = false;  // uses up one of job.max_restarts
   std::chrono::milliseconds backoff{0};
-  int swap_override = -1;        // blocks to swap in the next attempt; -1: unchanged
-  std::string explanation;       // one clause for the event
+  int swap_override = -1;   // blocks to swap in the next attempt; -1: unchanged
+  std::string explanation;  // one clause for the event
 };
 
 // Pure. `attempts` are the job's earlier ones, without the one that just failed.

@@ -21,7 +21,8 @@
 namespace blockswap::server {
 namespace {
 
-// Waiting reasons written in one pass: with thousands of queued jobs each write costs a sync to disk.
+// Waiting reasons written in one pass: with thousands of queued jobs each write costs a sync to
+// disk.
 constexpr int kMaxReasonsPerPass = 50;
 // Checkpoints are written beside the old one: some room beyond their size.
 constexpr double kDiskReserve = 1.2;
@@ -54,13 +55,14 @@ absl::Status Scheduler::RecoverJob(const JobRecord& job) {
   std::string how = "its worker was gone";
   if (!attempts.empty()) {
     const AttemptRecord& last = attempts.back();
-    const OrphanFate fate = KillOrphan(last.pid, last.process_start_time, last.boot_id,
-                                       options_.orphan_patience);
+    const OrphanFate fate =
+        KillOrphan(last.pid, last.process_start_time, last.boot_id, options_.orphan_patience);
     if (fate == OrphanFate::kKilled) how = "its worker was ended";
     if (fate == OrphanFate::kStillThere) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "worker process ", last.pid, " of job ", job.id, " cannot be ended; end it before the server "
-          "starts, two workers may not write one job"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("worker process ", last.pid, " of job ", job.id,
+                       " cannot be ended; end it before the server "
+                       "starts, two workers may not write one job"));
     }
   }
   const auto settle = [&](JobRecord& current, JobChange& change) {
@@ -152,7 +154,8 @@ void Scheduler::Run() {
       base::MutexLock lock(mutex_);
       if (now < shutdown_deadline_) continue;
       for (auto& [id, attempt] : running_) attempt->handle->Signal(SIGKILL);
-      // The next round collects the exits; what the kernel will not let go of is left to the next server.
+      // The next round collects the exits; what the kernel will not let go of is left to the next
+      // server.
       if (now > shutdown_deadline_ + std::chrono::seconds(5)) return;
     }
   }
@@ -176,7 +179,8 @@ void Scheduler::HurryShutdown() {
 
 void Scheduler::HandleMessages(std::deque<Message> messages) {
   for (Message& message : messages) {
-    // Order within an attempt must hold: behind a deferred message everything waits, except what needs no store.
+    // Order within an attempt must hold: behind a deferred message everything waits, except what
+    // needs no store.
     const auto* update = std::get_if<UpdateMessage>(&message);
     const bool needs_store = update == nullptr ? !std::holds_alternative<CommandMessage>(message)
                                                : update->sequence != 0;
@@ -245,30 +249,31 @@ void Scheduler::Pass() {
     const std::vector<DeviceState> devices = devices_.List();
     HostRoom room;
     room.memory_bytes = ReadHostMemory().available_bytes();
-    room.disk_bytes =
-        static_cast<int64_t>(static_cast<double>(ReadDiskSpace(options_.outputs_root).free_bytes) /
-                             kDiskReserve);
+    room.disk_bytes = static_cast<int64_t>(
+        static_cast<double>(ReadDiskSpace(options_.outputs_root).free_bytes) / kDiskReserve);
     room.now_micros = WallMicros();
     const AdmissionDecision decision = DecideAdmission(job, devices, claimed, room);
     if (decision.device.has_value()) {
-      const auto device = std::find_if(devices.begin(), devices.end(), [&decision](const auto& candidate) {
-        return candidate.name == *decision.device;
-      });
+      const auto device = std::find_if(
+          devices.begin(), devices.end(),
+          [&decision](const auto& candidate) { return candidate.name == *decision.device; });
       const absl::Status started = StartAttempt(job, *device);
       if (!started.ok()) FailToStart(job, *decision.device, started);
       continue;
     }
     if (job.ready_micros > room.now_micros) {
-      next_ready_ = std::min(next_ready_, begin + std::chrono::microseconds(job.ready_micros - room.now_micros));
+      next_ready_ = std::min(next_ready_,
+                             begin + std::chrono::microseconds(job.ready_micros - room.now_micros));
     }
     claimed.insert(decision.wanted.begin(), decision.wanted.end());
     if (job.state_reason != decision.reason && reasons_left > 0) {
       --reasons_left;
       NoteWaiting(job, decision);
     }
-    const bool all_taken = std::none_of(devices.begin(), devices.end(), [&claimed](const auto& device) {
-      return device.is_free() && claimed.count(device.name) == 0;
-    });
+    const bool all_taken =
+        std::none_of(devices.begin(), devices.end(), [&claimed](const auto& device) {
+          return device.is_free() && claimed.count(device.name) == 0;
+        });
     if (all_taken && reasons_left == 0) break;
   }
   metrics_.SchedulerPass(std::chrono::duration<double>(SteadyNow() - begin).count());
@@ -296,6 +301,7 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
     job.device = device.name;
     job.stop_mode = StopMode::kNone;
     job.ready_micros = 0;
+    job.failure = Failure{};  // the attempts keep theirs
     change.attempt.emplace();
     change.attempt->number = job.attempt;
     change.attempt->device = device.name;
@@ -308,7 +314,7 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
     devices_.Release(device.name);
     // Cancelled between the listing and now: nothing to do.
     return absl::IsCancelled(started.status()) || IsReadOnly(started.status()) ? absl::OkStatus()
-                                                                              : started.status();
+                                                                               : started.status();
   }
   JobRecord job = *std::move(started);
   if (job.attempt == 1) {
@@ -336,12 +342,14 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
   attempt->record.pid = attempt->handle->pid();
   attempt->record.process_start_time = attempt->handle->process_start_time();
   RunningAttempt& placed = *(running_[job.id] = std::move(attempt));
-  // The worker waits for its token: when its identity cannot be stored it is ended, and its exit settles the job.
+  // The worker waits for its token: when its identity cannot be stored it is ended, and its exit
+  // settles the job.
   auto recorded = store_.UpdateJob(job.id, [&placed](JobRecord&, JobChange& change) {
     change.attempt = placed.record;
     return absl::OkStatus();
   });
-  if (recorded.ok()) recorded = placed.handle->Release().ok() ? recorded : absl::InternalError("token pipe");
+  if (recorded.ok())
+    recorded = placed.handle->Release().ok() ? recorded : absl::InternalError("token pipe");
   if (!recorded.ok()) {
     placed.imposed.category = FailureCategory::kServerInternal;
     placed.imposed.reason = "WORKER_NOT_RELEASED";
@@ -349,13 +357,14 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
     placed.handle->Signal(SIGKILL);
   }
   info_removal_.erase(device.name);
-  metrics_.slots().WorkerStarted({device.name, job.id, device.name, device.uuid,
-                                  job.needs.architecture, job.attempt});
+  metrics_.slots().WorkerStarted(
+      {device.name, job.id, device.name, device.uuid, job.needs.architecture, job.attempt});
   metrics_.JobStartup("spawn", std::chrono::duration<double>(SteadyNow() - placed.started).count());
   return absl::OkStatus();
 }
 
-void Scheduler::FailToStart(const JobRecord& job, const std::string& device, const absl::Status& why) {
+void Scheduler::FailToStart(const JobRecord& job, const std::string& device,
+                            const absl::Status& why) {
   LogError("job {}: cannot start: {}", job.id, why.ToString());
   devices_.Release(device);
   const auto failed = store_.UpdateJob(job.id, [&why](JobRecord& current, JobChange& change) {
@@ -363,7 +372,8 @@ void Scheduler::FailToStart(const JobRecord& job, const std::string& device, con
     current.failure.category = FailureCategory::kServerInternal;
     current.failure.reason = "WORKER_NOT_STARTED";
     current.failure.message = std::string(why.message());
-    current.state = current.state == JobState::kCancelling ? JobState::kCancelled : JobState::kFailed;
+    current.state =
+        current.state == JobState::kCancelling ? JobState::kCancelled : JobState::kFailed;
     current.state_reason = current.failure.reason;
     current.state_message = current.failure.message;
     current.end_micros = WallMicros();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts jobs on devices, follows their workers, and decides what becomes of them when a worker ends.
+// Starts jobs on devices, follows their workers, and decides what becomes of them when a worker
+// ends.
 #ifndef BLOCKSWAP_SERVER_SCHEDULER_SCHEDULER_H_
 #define BLOCKSWAP_SERVER_SCHEDULER_SCHEDULER_H_
 
@@ -37,26 +38,29 @@ struct SchedulerOptions {
   std::string state_directory, outputs_root;    // whose disks are watched
 };
 
-// Owns: one thread, "scheduler", on which everything about running attempts happens; the running attempts.
-// Thread safety: public methods from any thread. Errors: of the store.
-// Invariant: a job with a worker is in a state with a worker, and the other way round, except while the server starts.
+// Owns: one thread, "scheduler", on which everything about running attempts happens; the running
+// attempts. Thread safety: public methods from any thread. Errors: of the store. Invariant: a job
+// with a worker is in a state with a worker, and the other way round, except while the server
+// starts.
 class Scheduler final : public AttemptObserver {
  public:
   Scheduler(JobStore& store, EventHub& hub, DeviceTable& devices, WorkerLauncher& launcher,
             ServerMetrics& metrics, SchedulerOptions options);
   ~Scheduler() override;
 
-  // Ends workers that an earlier server left behind, puts their jobs back in line and starts the thread.
+  // Ends workers that an earlier server left behind, puts their jobs back in line and starts the
+  // thread.
   absl::Status Start();
-  // Suspends all workers, waits up to `grace` for their checkpoints, kills the rest, joins the thread. Their jobs go on at the next
-  // start. REQUIRES: no more requests come.
+  // Suspends all workers, waits up to `grace` for their checkpoints, kills the rest, joins the
+  // thread. Their jobs go on at the next start. REQUIRES: no more requests come.
   void Shutdown(std::chrono::milliseconds grace);
   // Makes a running Shutdown impatient.
   void HurryShutdown();
 
   // A job was created or changed: look again.
   void Wake();
-  absl::StatusOr<JobRecord> CancelJob(const std::string& id, StopMode mode, const std::string& reason);
+  absl::StatusOr<JobRecord> CancelJob(const std::string& id, StopMode mode,
+                                      const std::string& reason);
   absl::StatusOr<JobRecord> SuspendJob(const std::string& id);
   absl::StatusOr<JobRecord> ResumeJob(const std::string& id);
   absl::Status AskWorker(const std::string& id, CommandKind command);  // checkpoint or sample
@@ -106,8 +110,8 @@ class Scheduler final : public AttemptObserver {
   // What the end of an attempt makes of its job; called inside the store's transaction.
   void SettleJob(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
                  JobRecord& job, JobChange& change) const;
-  void SettleFailure(const RunningAttempt& attempt, const Failure& failure, const RetryDecision& retry,
-                     JobRecord& job) const;
+  void SettleFailure(const RunningAttempt& attempt, const Failure& failure,
+                     const RetryDecision& retry, JobRecord& job) const;
   void ReportEnd(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
                  const JobRecord& job);
 

@@ -17,20 +17,29 @@ namespace {
 const char* ExitCause(const Outcome& outcome, const ProcessExit& exit) {
   if (outcome.kind != OutcomeKind::kFailed) return "ok";
   switch (outcome.failure.category) {
-    case FailureCategory::kOutOfMemoryDevice: return "oom_device";
-    case FailureCategory::kOutOfMemoryHost: return "oom_host";
-    case FailureCategory::kDeviceFault: return "device_fault";
-    case FailureCategory::kStalled: return "stalled";
-    default: return exit.signal != 0 ? "signal" : "error";
+    case FailureCategory::kOutOfMemoryDevice:
+      return "oom_device";
+    case FailureCategory::kOutOfMemoryHost:
+      return "oom_host";
+    case FailureCategory::kDeviceFault:
+      return "device_fault";
+    case FailureCategory::kStalled:
+      return "stalled";
+    default:
+      return exit.signal != 0 ? "signal" : "error";
   }
 }
 
 const char* AttemptResult(const Outcome& outcome) {
   switch (outcome.kind) {
-    case OutcomeKind::kSucceeded: return "succeeded";
-    case OutcomeKind::kCancelled: return "cancelled";
-    case OutcomeKind::kSuspended: return "suspended";
-    case OutcomeKind::kFailed: break;
+    case OutcomeKind::kSucceeded:
+      return "succeeded";
+    case OutcomeKind::kCancelled:
+      return "cancelled";
+    case OutcomeKind::kSuspended:
+      return "suspended";
+    case OutcomeKind::kFailed:
+      break;
   }
   return "failed";
 }
@@ -75,7 +84,8 @@ void Scheduler::Perform(RunningAttempt& attempt, LadderAction action) {
       attempt.handle->Signal(SIGTERM);
       return;
     case LadderAction::kKill:
-      LogWarning("job {}: worker {} ignored SIGTERM, killing it", attempt.key.job_id, attempt.handle->pid());
+      LogWarning("job {}: worker {} ignored SIGTERM, killing it", attempt.key.job_id,
+                 attempt.handle->pid());
       attempt.handle->Signal(SIGKILL);
       return;
     case LadderAction::kGiveUp:
@@ -92,7 +102,8 @@ void Scheduler::GiveUp(RunningAttempt& attempt) {
   const auto fail = [&attempt](JobRecord& job, JobChange& change) {
     job.failure.category = FailureCategory::kWorkerCrash;
     job.failure.reason = "WORKER_UNKILLABLE";
-    job.failure.message = absl::StrCat("the worker process ", attempt.record.pid, " cannot be killed");
+    job.failure.message =
+        absl::StrCat("the worker process ", attempt.record.pid, " cannot be killed");
     job.failure.step = attempt.last_step;
     EndJob(job, JobState::kFailed, job.failure.reason, job.failure.message);
     change.attempt = attempt.record;
@@ -138,8 +149,8 @@ absl::Status Scheduler::HandleExit(const ExitMessage& message) {
   return absl::OkStatus();
 }
 
-void Scheduler::SettleJob(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
-                          JobRecord& job, JobChange& change) const {
+void Scheduler::SettleJob(const RunningAttempt& attempt, const Outcome& outcome,
+                          const RetryDecision& retry, JobRecord& job, JobChange& change) const {
   change.attempt = attempt.record;
   change.attempt->end_micros = WallMicros();
   change.attempt->end_step = attempt.last_step;
@@ -198,7 +209,8 @@ void Scheduler::SettleFailure(const RunningAttempt& attempt, const Failure& fail
       failure.category != FailureCategory::kNumerics) {
     job.state = JobState::kRecovering;
     job.state_reason = "SERVER_STOPPED";
-    job.state_message = "the server stopped; the job goes on from its last checkpoint when it is back";
+    job.state_message =
+        "the server stopped; the job goes on from its last checkpoint when it is back";
     return;
   }
   if (job.state == JobState::kSuspending && retry.retries) {
@@ -215,8 +227,8 @@ void Scheduler::SettleFailure(const RunningAttempt& attempt, const Failure& fail
   job.state = JobState::kRecovering;
   job.state_reason = failure.reason;
   job.state_message = absl::StrCat(failure.message, "; ", retry.explanation);
-  job.ready_micros = WallMicros() +
-                     std::chrono::duration_cast<std::chrono::microseconds>(retry.backoff).count();
+  job.ready_micros =
+      WallMicros() + std::chrono::duration_cast<std::chrono::microseconds>(retry.backoff).count();
   if (retry.swap_override >= 0) {
     job.swap_override = retry.swap_override;
     job.out_of_memory_retried = true;
@@ -224,13 +236,14 @@ void Scheduler::SettleFailure(const RunningAttempt& attempt, const Failure& fail
   LogWarning("job {}: attempt {}: {}", job.id, attempt.key.attempt, job.state_message);
 }
 
-void Scheduler::ReportEnd(const RunningAttempt& attempt, const Outcome& outcome, const RetryDecision& retry,
-                          const JobRecord& job) {
+void Scheduler::ReportEnd(const RunningAttempt& attempt, const Outcome& outcome,
+                          const RetryDecision& retry, const JobRecord& job) {
   const auto lasted = std::chrono::duration<double>(SteadyNow() - attempt.started).count();
   metrics_.AttemptEnded(AttemptResult(outcome), lasted);
   metrics_.slots().WorkerEnded(attempt.device);
   info_removal_[attempt.device] = SteadyNow() + options_.info_series_linger;
-  if (retry.retries && job.state == JobState::kRecovering) metrics_.JobRestarted(outcome.failure.category);
+  if (retry.retries && job.state == JobState::kRecovering)
+    metrics_.JobRestarted(outcome.failure.category);
   if (job.state == JobState::kSucceeded) metrics_.JobFinished("succeeded", FailureCategory::kNone);
   if (job.state == JobState::kCancelled) metrics_.JobFinished("cancelled", FailureCategory::kNone);
   if (job.state == JobState::kFailed && job.state_reason != "WORKER_UNKILLABLE") {

@@ -13,9 +13,10 @@ namespace blockswap::server {
 namespace {
 
 absl::Status WrongState(const JobRecord& job, const char* verb, const char* allowed) {
-  return WithReason(absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", StateName(job.state),
-                                                               " and cannot be ", verb, "; ", allowed)),
-                    "INVALID_STATE", {{"state", std::string(StateName(job.state))}, {"job", job.id}});
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", StateName(job.state),
+                                                 " and cannot be ", verb, "; ", allowed)),
+      "INVALID_STATE", {{"state", std::string(StateName(job.state))}, {"job", job.id}});
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ absl::StatusOr<JobRecord> Scheduler::SuspendJob(const std::string& id) {
 absl::StatusOr<JobRecord> Scheduler::ResumeJob(const std::string& id) {
   const auto resume = [](JobRecord& job, JobChange&) {
     if (IsWaiting(job.state)) return absl::OkStatus();
-    if (job.state != JobState::kSuspended) return WrongState(job, "resumed", "only a suspended job can");
+    if (job.state != JobState::kSuspended)
+      return WrongState(job, "resumed", "only a suspended job can");
     job.state = JobState::kQueued;
     job.state_reason = "RESUMED_BY_CLIENT";
     job.state_message = "resumed on request";
@@ -111,7 +113,9 @@ void Scheduler::OnUpdate(const AttemptKey& key, int64_t sequence, WorkerUpdate u
   Post(UpdateMessage{key, sequence, std::move(update)});
 }
 
-void Scheduler::OnExit(const AttemptKey& key, const ProcessExit& exit) { Post(ExitMessage{key, exit}); }
+void Scheduler::OnExit(const AttemptKey& key, const ProcessExit& exit) {
+  Post(ExitMessage{key, exit});
+}
 
 void Scheduler::HandleCommand(const CommandMessage& message) {
   const auto found = running_.find(message.job_id);

@@ -65,7 +65,8 @@ absl::Status Scheduler::Apply(RunningAttempt& attempt, const WorkerUpdate& updat
       attempt.imposed.category = FailureCategory::kWorkerCrash;
       attempt.imposed.reason = "WORKER_PROTOCOL";
       attempt.imposed.message = detached->fault;
-      for (const LadderAction action : attempt.ladder.Begin(StopMode::kNone, now)) Perform(attempt, action);
+      for (const LadderAction action : attempt.ladder.Begin(StopMode::kNone, now))
+        Perform(attempt, action);
     }
   } else if (const auto* ready = std::get_if<ReadyUpdate>(&update)) {
     return ApplyReady(attempt, *ready);
@@ -110,7 +111,8 @@ absl::Status Scheduler::ApplyReady(RunningAttempt& attempt, const ReadyUpdate& r
     change.attempt = attempt.record;
     change.drop_points_after = ready.start_step;
     // Waiting state reasons changed first, so that watchers see RUNNING before the plan.
-    change.events.push_back(MakeEvent(EventType::kStateChanged, job.state_reason, job.state_message));
+    change.events.push_back(
+        MakeEvent(EventType::kStateChanged, job.state_reason, job.state_message));
     change.events.push_back(MakeEvent(EventType::kPlanReady, "PLAN_READY", ""));
     for (const std::string& skipped : ready.skipped_checkpoints) {
       change.events.push_back(MakeEvent(EventType::kWarning, "CHECKPOINT_CORRUPT", skipped));
@@ -124,7 +126,8 @@ absl::Status Scheduler::ApplyReady(RunningAttempt& attempt, const ReadyUpdate& r
   attempt.total_steps = ready.total_steps;
   attempt.last_progress = SteadyNow();
   metrics_.slots().Ready(attempt.device, ready.start_step, ready.total_steps);
-  metrics_.JobStartup("ready", std::chrono::duration<double>(SteadyNow() - attempt.started).count());
+  metrics_.JobStartup("ready",
+                      std::chrono::duration<double>(SteadyNow() - attempt.started).count());
   return absl::OkStatus();
 }
 
@@ -142,8 +145,8 @@ absl::Status Scheduler::ApplySteps(RunningAttempt& attempt, const StepsUpdate& s
     progress.learning_rate = last.learning_rate;
     progress.grad_norm = last.grad_norm;
     progress.seconds_per_step = seconds / static_cast<double>(steps.steps.size());
-    progress.eta_seconds = progress.seconds_per_step *
-                           static_cast<double>(std::max<int64_t>(0, progress.total_steps - last.step));
+    progress.eta_seconds = progress.seconds_per_step * static_cast<double>(std::max<int64_t>(
+                                                           0, progress.total_steps - last.step));
     progress.last_progress_micros = WallMicros();
     progress.device_bytes = last.device_bytes_peak;
     const double waited = std::max(0.0, stall - attempt.last_stall_seconds);
@@ -176,7 +179,8 @@ absl::Status Scheduler::ApplyCheckpoint(RunningAttempt& attempt, const Checkpoin
   };
   BLOCKSWAP_RETURN_IF_ERROR(store_.UpdateJob(attempt.key.job_id, apply).status());
   attempt.last_progress = SteadyNow();
-  metrics_.slots().CheckpointWritten(attempt.device, update.checkpoint.bytes, update.seconds, UnixSeconds());
+  metrics_.slots().CheckpointWritten(attempt.device, update.checkpoint.bytes, update.seconds,
+                                     UnixSeconds());
   return absl::OkStatus();
 }
 

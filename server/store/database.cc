@@ -87,8 +87,8 @@ std::string Statement::Text(int column) const {
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, bool read_only) {
   sqlite3* handle = nullptr;
   const int mode = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-  const int result =
-      sqlite3_open_v2(path.c_str(), &handle, mode | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
+  const int result = sqlite3_open_v2(path.c_str(), &handle,
+                                     mode | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
   std::unique_ptr<Database> database(new Database(handle));
   if (result != SQLITE_OK) return database->LastError(absl::StrCat("open ", path));
   sqlite3_busy_timeout(handle, 5000);

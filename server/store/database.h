@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One SQLite connection behind a thin class: statements with typed binding, transactions that roll back by themselves.
+// One SQLite connection behind a thin class: statements with typed binding, transactions that roll
+// back by themselves.
 #ifndef BLOCKSWAP_SERVER_STORE_DATABASE_H_
 #define BLOCKSWAP_SERVER_STORE_DATABASE_H_
 
@@ -57,7 +58,8 @@ class Database final {
 
   Statement Prepare(const char* sql);  // a bad statement reports itself at Step
   absl::Status Execute(const std::string& sql);
-  // Unavailable with reason STORE_READ_ONLY for a full disk or an I/O error, DataLoss for a corrupt file.
+  // Unavailable with reason STORE_READ_ONLY for a full disk or an I/O error, DataLoss for a corrupt
+  // file.
   absl::Status LastError(absl::string_view what) const;
 
  private:

@@ -12,14 +12,16 @@ using Json = nlohmann::json;
 const char kSelectJobs[] =
     "SELECT id, uid, name, spec, spec_json, state, state_reason, state_message, failure, progress, "
     "plan, plan_json, plan_text, needs, attempt, requested_device, device, create_micros, "
-    "start_micros, end_micros, update_micros, version, created_sequence, output_directory, retry_of, "
+    "start_micros, end_micros, update_micros, version, created_sequence, output_directory, "
+    "retry_of, "
     "warnings, labels, priority, max_restarts, stop_mode, ready_micros, out_of_memory_retried, "
     "swap_override FROM jobs";
 const char kSelectAttempts[] =
     "SELECT number, device, start_micros, end_micros, start_step, end_step, failure, "
     "counts_as_retry, pid, process_start_time, boot_id FROM attempts";
 const char kSelectEvents[] =
-    "SELECT sequence, type, job_id, time_micros, state, reason, message, failure, attempt FROM events";
+    "SELECT sequence, type, job_id, time_micros, state, reason, message, failure, attempt FROM "
+    "events";
 
 namespace {
 
@@ -227,7 +229,8 @@ EventRecord ReadEvent(const Statement& row) {
 absl::Status InsertJob(Database& database, const JobRecord& job) {
   auto row = database.Prepare(
       "INSERT INTO jobs (id, uid, name, spec, spec_json, created_sequence, output_directory, "
-      "retry_of, state, state_reason, state_message, failure, progress, plan, plan_json, plan_text, "
+      "retry_of, state, state_reason, state_message, failure, progress, plan, plan_json, "
+      "plan_text, "
       "needs, attempt, requested_device, device, create_micros, start_micros, end_micros, "
       "update_micros, version, warnings, labels, priority, max_restarts, stop_mode, ready_micros, "
       "out_of_memory_retried, swap_override) VALUES "
@@ -247,7 +250,8 @@ absl::Status InsertJob(Database& database, const JobRecord& job) {
 absl::Status UpdateJobRow(Database& database, const JobRecord& job) {
   auto row = database.Prepare(
       "UPDATE jobs SET state=?, state_reason=?, state_message=?, failure=?, progress=?, plan=?, "
-      "plan_json=?, plan_text=?, needs=?, attempt=?, requested_device=?, device=?, create_micros=?, "
+      "plan_json=?, plan_text=?, needs=?, attempt=?, requested_device=?, device=?, "
+      "create_micros=?, "
       "start_micros=?, end_micros=?, update_micros=?, version=?, warnings=?, labels=?, priority=?, "
       "max_restarts=?, stop_mode=?, ready_micros=?, out_of_memory_retried=?, swap_override=? "
       "WHERE uid=?");
@@ -255,7 +259,8 @@ absl::Status UpdateJobRow(Database& database, const JobRecord& job) {
   return row.BindText(job.uid).Run();
 }
 
-absl::Status PutAttempt(Database& database, const std::string& job_uid, const AttemptRecord& attempt) {
+absl::Status PutAttempt(Database& database, const std::string& job_uid,
+                        const AttemptRecord& attempt) {
   auto row = database.Prepare(
       "INSERT OR REPLACE INTO attempts (job_uid, number, device, start_micros, end_micros, "
       "start_step, end_step, failure, counts_as_retry, pid, process_start_time, boot_id) "
@@ -289,9 +294,11 @@ absl::Status PutCheckpoint(Database& database, const std::string& job_uid,
       .Run();
 }
 
-absl::Status PutMetricPoint(Database& database, const std::string& job_uid, const MetricPoint& point) {
+absl::Status PutMetricPoint(Database& database, const std::string& job_uid,
+                            const MetricPoint& point) {
   auto row = database.Prepare(
-      "INSERT OR REPLACE INTO metric_points (job_uid, step, loss, learning_rate, grad_norm, seconds, "
+      "INSERT OR REPLACE INTO metric_points (job_uid, step, loss, learning_rate, grad_norm, "
+      "seconds, "
       "h2d_bytes, stall_seconds, device_bytes_peak) VALUES (?,?,?,?,?,?,?,?,?)");
   return row.BindText(job_uid)
       .Bind(point.step)

@@ -22,10 +22,12 @@ EventRecord ReadEvent(const Statement& row);
 
 absl::Status InsertJob(Database& database, const JobRecord& job);
 absl::Status UpdateJobRow(Database& database, const JobRecord& job);
-absl::Status PutAttempt(Database& database, const std::string& job_uid, const AttemptRecord& attempt);
+absl::Status PutAttempt(Database& database, const std::string& job_uid,
+                        const AttemptRecord& attempt);
 absl::Status PutCheckpoint(Database& database, const std::string& job_uid,
                            const CheckpointRecord& checkpoint);
-absl::Status PutMetricPoint(Database& database, const std::string& job_uid, const MetricPoint& point);
+absl::Status PutMetricPoint(Database& database, const std::string& job_uid,
+                            const MetricPoint& point);
 absl::Status InsertEvent(Database& database, const EventRecord& event);
 
 }  // namespace blockswap::server

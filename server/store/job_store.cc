@@ -42,10 +42,10 @@ absl::StatusOr<std::string> MetaValue(Database& database, const char* key,
 }
 
 absl::Status IllegalTransition(const JobRecord& job, JobState to) {
-  return WithReason(absl::FailedPreconditionError(absl::StrCat(
-                        "job ", job.id, " is ", StateName(job.state), " and cannot become ",
-                        StateName(to))),
-                    "INVALID_STATE", {{"state", std::string(StateName(job.state))}});
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", StateName(job.state),
+                                                 " and cannot become ", StateName(to))),
+      "INVALID_STATE", {{"state", std::string(StateName(job.state))}});
 }
 
 }  // namespace
@@ -95,11 +95,10 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequestLocked(
   BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, query.BindText(request_id).Step());
   if (!found) return none;
   if (query.Text(0) != request_hash) {
-    return WithReason(
-        absl::AlreadyExistsError(absl::StrCat(
-            "request id ", request_id, " was used for another request (job ", query.Text(1),
-            "); use a new id for a new request")),
-        "REQUEST_ID_REUSED", {{"request_id", request_id}, {"job", query.Text(1)}});
+    return WithReason(absl::AlreadyExistsError(absl::StrCat(
+                          "request id ", request_id, " was used for another request (job ",
+                          query.Text(1), "); use a new id for a new request")),
+                      "REQUEST_ID_REUSED", {{"request_id", request_id}, {"job", query.Text(1)}});
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(JobRecord job, GetJobLocked(database, "id", query.Text(1)));
   return std::optional<JobRecord>(std::move(job));
@@ -113,20 +112,21 @@ absl::StatusOr<JobStore::Created> JobStore::CreateJob(JobRecord job, const std::
   auto begun = Transaction::Begin(*writer_);
   if (!begun.ok()) return Failed(begun.status());
   Transaction transaction = *std::move(begun);
-  // Looked up inside the transaction: of fifty equal requests at once, one inserts and the others find it.
+  // Looked up inside the transaction: of fifty equal requests at once, one inserts and the others
+  // find it.
   BLOCKSWAP_ASSIGN_OR_RETURN(auto earlier, FindRequestLocked(*writer_, request_id, request_hash));
   if (earlier.has_value()) return Created{*std::move(earlier), false};
   if (GetJobLocked(*writer_, "id", job.id).ok()) {
-    return WithReason(absl::AlreadyExistsError(absl::StrCat("job ", job.id, " exists")), "JOB_EXISTS",
-                      {{"job", job.id}});
+    return WithReason(absl::AlreadyExistsError(absl::StrCat("job ", job.id, " exists")),
+                      "JOB_EXISTS", {{"job", job.id}});
   }
   auto count = writer_->Prepare("SELECT COUNT(*) FROM jobs WHERE state NOT IN (8, 9, 10)");
   BLOCKSWAP_RETURN_IF_ERROR(count.Step().status());
   if (count.Int(0) >= max_unfinished) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                          "the queue is full: ", count.Int(0), " unfinished jobs of at most ",
-                          max_unfinished)),
-                      "QUEUE_FULL", {{"limit", absl::StrCat(max_unfinished)}});
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", count.Int(0),
+                                                  " unfinished jobs of at most ", max_unfinished)),
+        "QUEUE_FULL", {{"limit", absl::StrCat(max_unfinished)}});
   }
   job.create_micros = job.update_micros = WallMicros();
   job.created_sequence = last_sequence() + 1;
@@ -167,9 +167,9 @@ absl::StatusOr<JobRecord> JobStore::UpdateJob(const std::string& id, Mutation mu
     return IllegalTransition(before, job.state);
   }
   if (changes_state || job.state_reason != before.state_reason) {
-    const bool told = std::any_of(change.events.begin(), change.events.end(), [](const auto& event) {
-      return event.type == EventType::kStateChanged;
-    });
+    const bool told =
+        std::any_of(change.events.begin(), change.events.end(),
+                    [](const auto& event) { return event.type == EventType::kStateChanged; });
     if (!told) {
       EventRecord event = MakeEvent(EventType::kStateChanged, job.state_reason, job.state_message);
       if (job.failure.category != FailureCategory::kNone) event.failure = job.failure;

@@ -29,20 +29,24 @@ struct JobChange {
   std::optional<AttemptRecord> attempt;
   std::optional<CheckpointRecord> checkpoint;
   std::vector<MetricPoint> points;
-  std::optional<int64_t> drop_points_after;  // a resumed attempt repeats the steps behind its checkpoint
+  std::optional<int64_t>
+      drop_points_after;  // a resumed attempt repeats the steps behind its checkpoint
 };
 
-// Thread safety: safe. Owns: one connection for writing and one for reading, so that reads go on while a write syncs.
-// Errors: Unavailable with reason STORE_READ_ONLY while the disk is full; reads go on. NotFound JOB_NOT_FOUND.
-// Invariants: (1) event sequences have no gaps; (2) a terminal state never changes; (3) state, event and request id agree.
+// Thread safety: safe. Owns: one connection for writing and one for reading, so that reads go on
+// while a write syncs. Errors: Unavailable with reason STORE_READ_ONLY while the disk is full;
+// reads go on. NotFound JOB_NOT_FOUND. Invariants: (1) event sequences have no gaps; (2) a terminal
+// state never changes; (3) state, event and request id agree.
 class JobStore final {
  public:
-  // Called after each commit with its events, in the order of their sequence, under the writer's lock: must only queue.
+  // Called after each commit with its events, in the order of their sequence, under the writer's
+  // lock: must only queue.
   using EventListener = std::function<void(const std::vector<EventRecord>& events)>;
   // Reports how long a transaction took; `is_write` tells which kind.
   using TimingListener = std::function<void(bool is_write, double seconds)>;
 
-  // DataLoss: the file is no store (it is never made anew silently). FailedPrecondition: newer schema.
+  // DataLoss: the file is no store (it is never made anew silently). FailedPrecondition: newer
+  // schema.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& path);
   ~JobStore();
 
@@ -53,23 +57,26 @@ class JobStore final {
     JobRecord job;
     bool is_new = false;
   };
-  // Stores job, CREATED event and request id in one transaction. The same request id with the same hash answers the job it made; with
-  // another hash: AlreadyExists REQUEST_ID_REUSED. A taken id: AlreadyExists JOB_EXISTS. `max_unfinished` reached:
-  // ResourceExhausted QUEUE_FULL.
+  // Stores job, CREATED event and request id in one transaction. The same request id with the same
+  // hash answers the job it made; with another hash: AlreadyExists REQUEST_ID_REUSED. A taken id:
+  // AlreadyExists JOB_EXISTS. `max_unfinished` reached: ResourceExhausted QUEUE_FULL.
   absl::StatusOr<Created> CreateJob(JobRecord job, const std::string& request_id,
                                     const std::string& request_hash, int64_t max_unfinished);
   // The job an earlier request made, if there is one; AlreadyExists as above.
   absl::StatusOr<std::optional<JobRecord>> FindRequest(const std::string& request_id,
                                                        const std::string& request_hash);
 
-  // Loads the job, lets `mutate` change it, checks the transition and stores it with everything in JobChange. A STATE_CHANGED
-  // event is added when state or reason changed and `mutate` made none. FailedPrecondition INVALID_STATE for an illegal transition.
+  // Loads the job, lets `mutate` change it, checks the transition and stores it with everything in
+  // JobChange. A STATE_CHANGED event is added when state or reason changed and `mutate` made none.
+  // FailedPrecondition INVALID_STATE for an illegal transition.
   using Mutation = absl::FunctionRef<absl::Status(JobRecord& job, JobChange& change)>;
   absl::StatusOr<JobRecord> UpdateJob(const std::string& id, Mutation mutate);
 
   absl::StatusOr<JobRecord> GetJob(const std::string& id);
-  // Newest first, at most `limit`, only those created before sequence `before` (0: from the newest).
-  absl::StatusOr<std::vector<JobRecord>> ListJobs(const JobFilter& filter, int64_t before, int limit);
+  // Newest first, at most `limit`, only those created before sequence `before` (0: from the
+  // newest).
+  absl::StatusOr<std::vector<JobRecord>> ListJobs(const JobFilter& filter, int64_t before,
+                                                  int limit);
   // QUEUED and RECOVERING jobs, those to start first at the front.
   absl::StatusOr<std::vector<JobRecord>> WaitingJobs();
   absl::StatusOr<std::vector<JobRecord>> JobsWithWorkers();
@@ -97,7 +104,8 @@ class JobStore final {
  private:
   JobStore(std::unique_ptr<Database> writer, std::unique_ptr<Database> reader);
   absl::Status LoadMeta();
-  absl::StatusOr<JobRecord> GetJobLocked(Database& database, const char* where, const std::string& key);
+  absl::StatusOr<JobRecord> GetJobLocked(Database& database, const char* where,
+                                         const std::string& key);
   absl::StatusOr<std::optional<JobRecord>> FindRequestLocked(Database& database,
                                                              const std::string& request_id,
                                                              const std::string& request_hash);
@@ -106,7 +114,8 @@ class JobStore final {
   void NumberEvents(const JobRecord& job, std::vector<EventRecord>& events)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // Publishes after a commit, or notes that the disk refused.
-  void Committed(const std::vector<EventRecord>& events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  void Committed(const std::vector<EventRecord>& events)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status Failed(absl::Status status);
 
   // Constant after Open and SetListeners.
@@ -114,8 +123,9 @@ class JobStore final {
   EventListener on_events_;
   TimingListener on_timing_;
 
-  std::atomic<int64_t> last_sequence_{0};  // release after commit: who sees it finds the events in the store
-  std::atomic<bool> writable_{true};       // relaxed: a hint, the next write tells
+  std::atomic<int64_t> last_sequence_{
+      0};  // release after commit: who sees it finds the events in the store
+  std::atomic<bool> writable_{true};  // relaxed: a hint, the next write tells
   base::Mutex write_mutex_;
   std::unique_ptr<Database> writer_ ABSL_GUARDED_BY(write_mutex_);
   base::Mutex read_mutex_;

@@ -52,7 +52,8 @@ absl::StatusOr<std::vector<JobRecord>> JobStore::ListJobs(const JobFilter& filte
   base::MutexLock lock(read_mutex_);
   const SteadyTime start = SteadyNow();
   std::string sql = absl::StrCat(kSelectJobs, " WHERE created_sequence<?");
-  if (filter.state.has_value()) absl::StrAppend(&sql, " AND state=", static_cast<int>(*filter.state));
+  if (filter.state.has_value())
+    absl::StrAppend(&sql, " AND state=", static_cast<int>(*filter.state));
   if (filter.active) absl::StrAppend(&sql, " AND state NOT IN (8, 9, 10)");
   if (filter.terminal) absl::StrAppend(&sql, " AND state IN (8, 9, 10)");
   absl::StrAppend(&sql, " ORDER BY created_sequence DESC");
@@ -118,10 +119,12 @@ absl::StatusOr<std::vector<AttemptRecord>> JobStore::ListAttempts(const std::str
   }
 }
 
-absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(const std::string& job_uid) {
+absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
+    const std::string& job_uid) {
   base::MutexLock lock(read_mutex_);
   auto query = reader_->Prepare(
-      "SELECT step, bytes, create_micros, directory, manifest_sha256 FROM checkpoints WHERE job_uid=? "
+      "SELECT step, bytes, create_micros, directory, manifest_sha256 FROM checkpoints WHERE "
+      "job_uid=? "
       "ORDER BY step");
   query.BindText(job_uid);
   std::vector<CheckpointRecord> checkpoints;
@@ -158,12 +161,13 @@ absl::StatusOr<std::vector<MetricPoint>> JobStore::ListMetricPoints(const std::s
 }
 
 absl::StatusOr<std::vector<EventRecord>> JobStore::EventsAfter(int64_t sequence,
-                                                               const std::string& job_id, int limit) {
+                                                               const std::string& job_id,
+                                                               int limit) {
   base::MutexLock lock(read_mutex_);
-  auto query = reader_->Prepare(
-      absl::StrCat(kSelectEvents, " WHERE sequence>?", job_id.empty() ? "" : " AND job_id=?",
-                   " ORDER BY sequence LIMIT ", limit)
-          .c_str());
+  auto query = reader_->Prepare(absl::StrCat(kSelectEvents, " WHERE sequence>?",
+                                             job_id.empty() ? "" : " AND job_id=?",
+                                             " ORDER BY sequence LIMIT ", limit)
+                                    .c_str());
   query.Bind(sequence);
   if (!job_id.empty()) query.BindText(job_id);
   std::vector<EventRecord> events;

@@ -120,17 +120,16 @@ absl::Status MigrateSchema(Database& database, const std::string& path) {
   query.Reset();
   const int64_t current = CurrentSchemaVersion();
   if (found > current) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the state store ", path, " was written by a newer blockswapd (schema ", found,
-        ", this one knows ", current, "); start that version, or restore the copy ", path,
-        ".v<N>.bak it made before it migrated"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state store ", path, " was written by a newer blockswapd (schema ", found,
+                     ", this one knows ", current, "); start that version, or restore the copy ",
+                     path, ".v<N>.bak it made before it migrated"));
   }
   if (found > 0 && found < current) BLOCKSWAP_RETURN_IF_ERROR(BackUp(database, path, found));
   for (int64_t version = found; version < current; ++version) {
     BLOCKSWAP_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
     BLOCKSWAP_RETURN_IF_ERROR(database.Execute(kMigrations[version]));
-    BLOCKSWAP_RETURN_IF_ERROR(
-        database.Execute(absl::StrCat("PRAGMA user_version=", version + 1)));
+    BLOCKSWAP_RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA user_version=", version + 1)));
     BLOCKSWAP_RETURN_IF_ERROR(transaction.Commit());
   }
   return absl::OkStatus();

@@ -12,7 +12,8 @@ namespace blockswap::server {
 
 int CurrentSchemaVersion();
 
-// Brings `database` to the current version, one transaction a step. An existing older file is first copied to
+// Brings `database` to the current version, one transaction a step. An existing older file is first
+// copied to
 // `<path>.v<N>.bak`. FailedPrecondition with instructions when the file is from a newer blockswapd.
 absl::Status MigrateSchema(Database& database, const std::string& path);
 

@@ -18,7 +18,8 @@ struct CodeMeaning {
 
 constexpr CodeMeaning kMeanings[] = {
     {10, FailureCategory::kInvalidInput, "INVALID_INPUT", "the worker refused its input"},
-    {11, FailureCategory::kOutOfMemoryDevice, "DEVICE_OUT_OF_MEMORY", "the device ran out of memory"},
+    {11, FailureCategory::kOutOfMemoryDevice, "DEVICE_OUT_OF_MEMORY",
+     "the device ran out of memory"},
     {12, FailureCategory::kDeviceFault, "DEVICE_FAULT", "the device reported a fault"},
     {13, FailureCategory::kStorage, "STORAGE", "the worker could not read or write its files"},
     {14, FailureCategory::kNumerics, "NUMERICS", "training met a number that is not finite"},
@@ -27,8 +28,8 @@ constexpr CodeMeaning kMeanings[] = {
 };
 
 Outcome Failed(Failure failure) {
-  failure.retryable = IsRetryable(failure.category) ||
-                      failure.category == FailureCategory::kOutOfMemoryDevice;
+  failure.retryable =
+      IsRetryable(failure.category) || failure.category == FailureCategory::kOutOfMemoryDevice;
   return {OutcomeKind::kFailed, std::move(failure)};
 }
 
@@ -71,7 +72,8 @@ bool IsRetryable(FailureCategory category) {
 
 Outcome ClassifyExit(const ExitContext& context) {
   const bool clean = context.exit.signal == 0;
-  // Asked to stop for cancellation or suspension and it did: that holds whatever else the server had on its mind.
+  // Asked to stop for cancellation or suspension and it did: that holds whatever else the server
+  // had on its mind.
   if (clean && context.exit.exit_code == 3) return {OutcomeKind::kCancelled, {}};
   if (clean && context.exit.exit_code == 4) return {OutcomeKind::kSuspended, {}};
   if (context.imposed.category != FailureCategory::kNone) {
@@ -82,10 +84,10 @@ Outcome ClassifyExit(const ExitContext& context) {
     return Failed(std::move(failure));
   }
   if (!clean) {
-    return Failed(Crash(context, "WORKER_SIGNALLED",
-                        absl::StrCat("the worker was killed by signal ", context.exit.signal, " (",
-                                     strsignal(context.exit.signal), "), last reported step ",
-                                     context.last_step)));
+    return Failed(Crash(
+        context, "WORKER_SIGNALLED",
+        absl::StrCat("the worker was killed by signal ", context.exit.signal, " (",
+                     strsignal(context.exit.signal), "), last reported step ", context.last_step)));
   }
   if (context.exit.exit_code == 0) {
     if (context.was_ready) return {OutcomeKind::kSucceeded, {}};

@@ -20,15 +20,16 @@ struct Outcome {
 struct ExitContext {
   ProcessExit exit;
   std::optional<ExitingUpdate> report;  // the worker's last words
-  Failure imposed;                      // why the server itself killed the worker; category kNone: it did not
-  bool was_ready = false;               // training had begun
+  Failure imposed;         // why the server itself killed the worker; category kNone: it did not
+  bool was_ready = false;  // training had begun
   int64_t last_step = 0;
 };
 
 // Exit codes are those of facts/service.md 2.7. A report that contradicts the exit code loses.
 Outcome ClassifyExit(const ExitContext& context);
 
-// WORKER_CRASH, DEVICE_FAULT, STALLED and PREEMPTED may be tried again; OUT_OF_MEMORY_DEVICE once, with more blocks away.
+// WORKER_CRASH, DEVICE_FAULT, STALLED and PREEMPTED may be tried again; OUT_OF_MEMORY_DEVICE once,
+// with more blocks away.
 bool IsRetryable(FailureCategory category);
 
 }  // namespace blockswap::server

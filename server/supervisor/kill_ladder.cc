@@ -10,10 +10,11 @@ std::vector<LadderAction> KillLadder::Begin(StopMode mode, SteadyTime now) {
     deadline_ = now + options_.terminate;
     return {LadderAction::kTerminate};
   }
-  const bool stronger = rung_ == Rung::kIdle ||
-                        (rung_ == Rung::kAsked && mode == StopMode::kNow && mode_ != StopMode::kNow) ||
-                        // Cancelling a job that is being suspended changes what the worker exits with.
-                        (rung_ == Rung::kAsked && mode == StopMode::kGraceful && mode_ == StopMode::kSuspend);
+  const bool stronger =
+      rung_ == Rung::kIdle ||
+      (rung_ == Rung::kAsked && mode == StopMode::kNow && mode_ != StopMode::kNow) ||
+      // Cancelling a job that is being suspended changes what the worker exits with.
+      (rung_ == Rung::kAsked && mode == StopMode::kGraceful && mode_ == StopMode::kSuspend);
   if (!stronger) return {};
   rung_ = Rung::kAsked;
   mode_ = mode;

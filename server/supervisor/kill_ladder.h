@@ -26,7 +26,8 @@ class KillLadder final {
  public:
   explicit KillLadder(KillLadderOptions options) : options_(options) {}
 
-  // Climbs on, never back: a second request that is no stronger changes nothing. kNone starts at SIGTERM without asking.
+  // Climbs on, never back: a second request that is no stronger changes nothing. kNone starts at
+  // SIGTERM without asking.
   std::vector<LadderAction> Begin(StopMode mode, SteadyTime now);
   // The action that is due, if any.
   std::optional<LadderAction> Due(SteadyTime now);

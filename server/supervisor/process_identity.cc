@@ -30,14 +30,13 @@ int64_t ProcessStartTime(int64_t pid) {
   return fields >> start_time ? start_time : 0;
 }
 
-std::string BootId() {
-  return base::ReadFirstWord("/proc/sys/kernel/random/boot_id").value_or("");
-}
+std::string BootId() { return base::ReadFirstWord("/proc/sys/kernel/random/boot_id").value_or(""); }
 
 OrphanFate KillOrphan(int64_t pid, int64_t start_time, const std::string& boot_id,
                       std::chrono::milliseconds patience) {
   if (pid <= 1 || start_time == 0 || boot_id != BootId()) return OrphanFate::kWasGone;
-  // The descriptor pins the process: checked after it was opened, the identity cannot change any more.
+  // The descriptor pins the process: checked after it was opened, the identity cannot change any
+  // more.
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   if (!process.valid() || ProcessStartTime(pid) != start_time) return OrphanFate::kWasGone;
   ::kill(-static_cast<pid_t>(pid), SIGKILL);

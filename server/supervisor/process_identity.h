@@ -16,8 +16,8 @@ std::string BootId();
 
 enum class OrphanFate { kWasGone, kKilled, kStillThere };
 
-// Kills the process group of a worker that an earlier server left behind, if pid, start time and boot id all still fit, and waits for
-// its end.
+// Kills the process group of a worker that an earlier server left behind, if pid, start time and
+// boot id all still fit, and waits for its end.
 OrphanFate KillOrphan(int64_t pid, int64_t start_time, const std::string& boot_id,
                       std::chrono::milliseconds patience);
 

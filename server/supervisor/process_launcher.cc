@@ -45,7 +45,8 @@ absl::StatusOr<Pipe> MakePipe() {
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const UniqueFd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return Errno(absl::StrCat("cannot create ", path), errno);
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return Errno(absl::StrCat("cannot write ", path), errno);
@@ -81,12 +82,14 @@ absl::StatusOr<pid_t> Spawn(const std::string& binary, std::vector<std::string> 
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-                                                           POSIX_SPAWN_SETSIGDEF));
+  posix_spawnattr_setflags(
+      &attributes,
+      static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
   std::vector<char*> argv = Pointers(arguments);
   std::vector<char*> envp = Pointers(environment);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), envp.data());
+  const int error =
+      posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), envp.data());
   if (error != 0) return Errno(absl::StrCat("cannot start ", binary), error);
   return pid;
 }
@@ -114,7 +117,8 @@ class SpawnedWorker final : public WorkerHandle {
     token_pipe_.Reset();
     token_.clear();
     // A worker that died before it read the token is reported by its exit.
-    return written >= 0 || errno == EPIPE ? absl::OkStatus() : Errno("cannot pass the token", errno);
+    return written >= 0 || errno == EPIPE ? absl::OkStatus()
+                                          : Errno("cannot pass the token", errno);
   }
   void Send(const WorkerCommand& command) override { gateway_.Send(key_, command); }
   void Acknowledge(int64_t sequence) override { gateway_.Acknowledge(key_, sequence); }
@@ -140,20 +144,30 @@ std::string AttemptLogPath(const std::string& output_directory, int attempt) {
 
 std::vector<std::string> ProcessLauncher::Arguments(const LaunchRequest& request,
                                                     const std::string& job_file) const {
-  return {options_.worker_binary, "run",
-          "--job-json", job_file,
-          "--output", request.output_directory,
-          "--socket", gateway_.socket_path(),
-          "--job-uid", request.job_uid,
-          "--attempt", absl::StrCat(request.key.attempt),
-          "--device", request.device,
-          "--models", options_.models_root,
-          "--datasets", options_.datasets_root};
+  return {options_.worker_binary,
+          "run",
+          "--job-json",
+          job_file,
+          "--output",
+          request.output_directory,
+          "--socket",
+          gateway_.socket_path(),
+          "--job-uid",
+          request.job_uid,
+          "--attempt",
+          absl::StrCat(request.key.attempt),
+          "--device",
+          request.device,
+          "--models",
+          options_.models_root,
+          "--datasets",
+          options_.datasets_root};
 }
 
 std::vector<std::string> ProcessLauncher::Environment(const LaunchRequest& request) const {
-  std::vector<std::string> environment = {"LANG=C.UTF-8", absl::StrCat("BLOCKSWAP_TOKEN_FD=", kTokenFd),
-                                          absl::StrCat("CUDA_VISIBLE_DEVICES=", request.visible_gpu)};
+  std::vector<std::string> environment = {
+      "LANG=C.UTF-8", absl::StrCat("BLOCKSWAP_TOKEN_FD=", kTokenFd),
+      absl::StrCat("CUDA_VISIBLE_DEVICES=", request.visible_gpu)};
   for (const std::string& name : options_.passed_environment) {
     const char* value = std::getenv(name.c_str());
     if (value != nullptr) environment.push_back(absl::StrCat(name, "=", value));
@@ -173,7 +187,8 @@ absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const Laun
   const std::string job_file = absl::StrCat(directory, "/job.json");
   BLOCKSWAP_RETURN_IF_ERROR(WriteFile(job_file, request.job_json));
   const std::string log_path = AttemptLogPath(request.output_directory, request.key.attempt);
-  UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd log(
+      ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!log.valid()) return Errno(absl::StrCat("cannot open the log ", log_path), errno);
   BLOCKSWAP_ASSIGN_OR_RETURN(Pipe output, MakePipe());
   BLOCKSWAP_ASSIGN_OR_RETURN(Pipe token_pipe, MakePipe());
@@ -188,8 +203,9 @@ absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const Laun
     return pid.status();
   }
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
-  auto child = std::make_shared<ChildProcess>(request.key, *pid, std::move(pidfd), std::move(output.read),
-                                              std::move(log), options_.log_limit_bytes, observer);
+  auto child =
+      std::make_shared<ChildProcess>(request.key, *pid, std::move(pidfd), std::move(output.read),
+                                     std::move(log), options_.log_limit_bytes, observer);
   std::move(remove_directory).Cancel();
   auto handle = std::make_unique<SpawnedWorker>(request.key, child, gateway_,
                                                 std::move(token_pipe.write), token, directory);

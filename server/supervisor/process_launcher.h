@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts blockswap-worker processes: own session, clean environment, secret over a pipe, output into the job's log.
+// Starts blockswap-worker processes: own session, clean environment, secret over a pipe, output
+// into the job's log.
 #ifndef BLOCKSWAP_SERVER_SUPERVISOR_PROCESS_LAUNCHER_H_
 #define BLOCKSWAP_SERVER_SUPERVISOR_PROCESS_LAUNCHER_H_
 
@@ -34,7 +35,8 @@ class ProcessLauncher final : public WorkerLauncher {
                                                        AttemptObserver& observer) override;
 
  private:
-  std::vector<std::string> Arguments(const LaunchRequest& request, const std::string& job_file) const;
+  std::vector<std::string> Arguments(const LaunchRequest& request,
+                                     const std::string& job_file) const;
   std::vector<std::string> Environment(const LaunchRequest& request) const;
 
   const ProcessLauncherOptions options_;

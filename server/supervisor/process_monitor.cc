@@ -23,7 +23,8 @@ namespace {
 constexpr std::chrono::milliseconds kOutputPatience{500};
 
 absl::Status Errno(const char* what) {
-  return absl::InternalError(absl::StrCat("cannot watch workers: ", what, ": ", std::strerror(errno)));
+  return absl::InternalError(
+      absl::StrCat("cannot watch workers: ", what, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -175,7 +176,8 @@ void ProcessMonitor::Run() {
   std::array<epoll_event, 32> events;
   while (true) {
     const int timeout_ms = draining_.empty() ? -1 : 20;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+    const int count =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
       if (fd == wake_.get()) {

@@ -68,8 +68,9 @@ class ProcessMonitor final {
   void FinishDrained(SteadyTime now);
 
   const UniqueFd epoll_, wake_;
-  std::map<int, std::shared_ptr<ChildProcess>> by_fd_;        // thread only: pidfd and output
-  std::vector<std::shared_ptr<ChildProcess>> draining_;      // thread only: exited, output not at its end
+  std::map<int, std::shared_ptr<ChildProcess>> by_fd_;  // thread only: pidfd and output
+  std::vector<std::shared_ptr<ChildProcess>>
+      draining_;  // thread only: exited, output not at its end
   base::Mutex mutex_;
   std::vector<std::shared_ptr<ChildProcess>> new_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,7 +14,8 @@ namespace blockswap::server {
 class WorkerGateway {
  public:
   virtual ~WorkerGateway() = default;
-  // From now on a stream that says this uid, attempt and token belongs to `key`. Only the token's hash is kept.
+  // From now on a stream that says this uid, attempt and token belongs to `key`. Only the token's
+  // hash is kept.
   virtual void Expect(const AttemptKey& key, const std::string& job_uid, const std::string& token,
                       AttemptObserver& observer) = 0;
   // Ends the stream; the observer is not called any more when this returns.

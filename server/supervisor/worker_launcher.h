@@ -18,7 +18,8 @@ class AttemptObserver {
   virtual ~AttemptObserver() = default;
   // The worker sends nothing more until `sequence` is acknowledged; 0: needs no acknowledgement.
   virtual void OnUpdate(const AttemptKey& key, int64_t sequence, WorkerUpdate update) = 0;
-  // Once, after the last output was written to the log. Updates that are still on their way are discarded by the receiver.
+  // Once, after the last output was written to the log. Updates that are still on their way are
+  // discarded by the receiver.
   virtual void OnExit(const AttemptKey& key, const ProcessExit& exit) = 0;
 };
 
@@ -30,11 +31,13 @@ struct LaunchRequest {
   std::string visible_gpu;       // uuid of the only GPU the worker may see; empty: none
 };
 
-// One worker process. Thread safety: safe. The destructor forgets the process, which must have ended.
+// One worker process. Thread safety: safe. The destructor forgets the process, which must have
+// ended.
 class WorkerHandle {
  public:
   virtual ~WorkerHandle() = default;
-  // The process waits for this: called once its identity is on disk, so that none runs that a later server cannot find.
+  // The process waits for this: called once its identity is on disk, so that none runs that a later
+  // server cannot find.
   virtual absl::Status Release() = 0;
   virtual void Send(const WorkerCommand& command) = 0;
   virtual void Acknowledge(int64_t sequence) = 0;
@@ -47,7 +50,8 @@ class WorkerHandle {
 class WorkerLauncher {
  public:
   virtual ~WorkerLauncher() = default;
-  // `observer` must outlive the launcher's threads. Internal, ResourceExhausted (no processes or descriptors left).
+  // `observer` must outlive the launcher's threads. Internal, ResourceExhausted (no processes or
+  // descriptors left).
   virtual absl::StatusOr<std::unique_ptr<WorkerHandle>> Launch(const LaunchRequest& request,
                                                                AttemptObserver& observer) = 0;
 };

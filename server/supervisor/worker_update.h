@@ -73,9 +73,9 @@ struct ExitingUpdate {
   int64_t step = 0;
 };
 
-using WorkerUpdate =
-    std::variant<AttachedUpdate, DetachedUpdate, HeartbeatUpdate, ReadyUpdate, StepsUpdate,
-                 CheckpointUpdate, SampleUpdate, MemoryUpdate, WarningUpdate, PhaseUpdate, ExitingUpdate>;
+using WorkerUpdate = std::variant<AttachedUpdate, DetachedUpdate, HeartbeatUpdate, ReadyUpdate,
+                                  StepsUpdate, CheckpointUpdate, SampleUpdate, MemoryUpdate,
+                                  WarningUpdate, PhaseUpdate, ExitingUpdate>;
 
 enum class CommandKind { kCheckpoint, kSample, kStop };
 struct WorkerCommand {

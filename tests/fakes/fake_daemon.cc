@@ -20,8 +20,9 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   // Standard output is for the one word that says that it serves.
   spdlog::set_default_logger(spdlog::stderr_logger_mt("fake_daemon"));
-  auto daemon = blockswap::server::Daemon::Start(blockswap::server::TestConfig(argv[1]),
-                                                 std::make_unique<blockswap::server::ScriptedChecker>());
+  auto daemon =
+      blockswap::server::Daemon::Start(blockswap::server::TestConfig(argv[1]),
+                                       std::make_unique<blockswap::server::ScriptedChecker>());
   if (!daemon.ok()) {
     std::fprintf(stderr, "%s\n", std::string(daemon.status().message()).c_str());
     return 1;

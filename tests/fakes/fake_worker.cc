@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without torch that does, or misdoes, what the job's label "fake" says: "steps=5 save=2 crash_at=3".
+// A worker without torch that does, or misdoes, what the job's label "fake" says: "steps=5 save=2
+// crash_at=3".
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,10 +24,11 @@ using blockswap::worker::ExitReport;
 using blockswap::worker::Reporter;
 using blockswap::worker::StopRequest;
 
-// steps, save: how many, and every how many a checkpoint. hold_at: waits there for a stop or the file "go".
-// crash_at, crash_attempts: SIGKILLs itself there in the first attempts. exit_at, exit_code, exit_attempts: fails there.
-// ignore_stop, ignore_term: does not hear. no_attach: never connects. quiet_exit: exits with exit_code without a report.
-// seconds: claimed duration of a step. lines: printed per step.
+// steps, save: how many, and every how many a checkpoint. hold_at: waits there for a stop or the
+// file "go". crash_at, crash_attempts: SIGKILLs itself there in the first attempts. exit_at,
+// exit_code, exit_attempts: fails there. ignore_stop, ignore_term: does not hear. no_attach: never
+// connects. quiet_exit: exits with exit_code without a report. seconds: claimed duration of a step.
+// lines: printed per step.
 class Script {
  public:
   explicit Script(const std::string& text) {
@@ -34,7 +36,8 @@ class Script {
     std::string word;
     while (words >> word) {
       const size_t equals = word.find('=');
-      values_[word.substr(0, equals)] = equals == std::string::npos ? 1 : std::atol(word.c_str() + equals + 1);
+      values_[word.substr(0, equals)] =
+          equals == std::string::npos ? 1 : std::atol(word.c_str() + equals + 1);
     }
   }
   int64_t Get(const char* key, int64_t otherwise) const {
@@ -52,7 +55,8 @@ std::string ReadToken() {
   std::string token;
   char buffer[256];
   ssize_t got = 0;
-  while ((got = ::read(3, buffer, sizeof(buffer))) > 0) token.append(buffer, static_cast<size_t>(got));
+  while ((got = ::read(3, buffer, sizeof(buffer))) > 0)
+    token.append(buffer, static_cast<size_t>(got));
   return token;
 }
 
@@ -61,7 +65,10 @@ bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0;
 class FakeTraining {
  public:
   FakeTraining(Script script, std::string output, int attempt, Reporter& reporter)
-      : script_(std::move(script)), output_(std::move(output)), attempt_(attempt), reporter_(reporter) {}
+      : script_(std::move(script)),
+        output_(std::move(output)),
+        attempt_(attempt),
+        reporter_(reporter) {}
 
   int Run() {
     std::ifstream(output_ + "/fake-step") >> step_;
@@ -82,7 +89,8 @@ class FakeTraining {
       if (script_.Get("crash_at", 0) == next && attempt_ <= script_.Get("crash_attempts", 1)) {
         ::raise(SIGKILL);
       }
-      if (script_.Get("exit_at", 0) == next && attempt_ <= script_.Get("exit_attempts", 1)) return EndFailed();
+      if (script_.Get("exit_at", 0) == next && attempt_ <= script_.Get("exit_attempts", 1))
+        return EndFailed();
       MakeStep(next);
     }
     Save();
@@ -171,7 +179,8 @@ int main(int argc, char** argv) {
   for (int i = 2; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
   std::ifstream file(flags["--job-json"]);
   const nlohmann::json job = nlohmann::json::parse(file, nullptr, false);
-  const std::string text = job.is_object() && job.contains("labels") ? job["labels"].value("fake", "") : "";
+  const std::string text =
+      job.is_object() && job.contains("labels") ? job["labels"].value("fake", "") : "";
   Script script(text);
   if (script.Get("ignore_term", 0) != 0) ::signal(SIGTERM, SIG_IGN);
   const std::string token = ReadToken();

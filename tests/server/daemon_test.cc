@@ -120,7 +120,8 @@ TEST_F(DaemonTest, KilledServerEndsTheOrphanAndGoesOnFromItsCheckpoint) {
   ASSERT_TRUE(daemon.ready());
   Connect();
   bool restarted = false;
-  WatchUntil(name, [](const v1::JobEvent& event) { return event.type() == v1::JobEvent::TYPE_END; });
+  WatchUntil(name,
+             [](const v1::JobEvent& event) { return event.type() == v1::JobEvent::TYPE_END; });
   const v1::Job done = Get(name);
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(done.attempt(), 2);
@@ -143,12 +144,14 @@ TEST_F(DaemonTest, KillingTheServerManyTimesNeverUsesUpARestart) {
     ASSERT_TRUE(daemon.ready());
     Connect();
     if (name.empty()) name = Create("steps=3 hold_at=2").name();
-    WatchUntil(name, [](const v1::JobEvent& event) { return event.state() == v1::JOB_STATE_RUNNING; });
+    WatchUntil(name,
+               [](const v1::JobEvent& event) { return event.state() == v1::JOB_STATE_RUNNING; });
     daemon.End(SIGKILL);
   }
   DaemonProcess daemon(directory_.path());
   Connect();
-  WatchUntil(name, [](const v1::JobEvent& event) { return event.state() == v1::JOB_STATE_RUNNING; });
+  WatchUntil(name,
+             [](const v1::JobEvent& event) { return event.state() == v1::JOB_STATE_RUNNING; });
   const v1::Job job = Get(name);
   EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(job.attempt(), kKills + 1);
@@ -163,15 +166,18 @@ TEST_F(DaemonTest, SecondServerIsRefusedAndTheFirstIsUnharmed) {
   EXPECT_EQ(second.End(SIGCONT), 1);
   Connect();
   const v1::Job job = Create("steps=1");
-  WatchUntil(job.name(), [](const v1::JobEvent& event) { return event.type() == v1::JobEvent::TYPE_END; });
+  WatchUntil(job.name(),
+             [](const v1::JobEvent& event) { return event.type() == v1::JobEvent::TYPE_END; });
   EXPECT_EQ(Get(job.name()).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(DaemonTest, SecondServerNamesTheHoldersPid) {
   TestServer first(directory_.path());
-  const auto second = Daemon::Start(TestConfig(directory_.path()), std::make_unique<ScriptedChecker>());
+  const auto second =
+      Daemon::Start(TestConfig(directory_.path()), std::make_unique<ScriptedChecker>());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(absl::StrContains(second.status().message(), absl::StrCat("pid ", ::getpid()))) << second.status();
+  EXPECT_TRUE(absl::StrContains(second.status().message(), absl::StrCat("pid ", ::getpid())))
+      << second.status();
 }
 
 TEST_F(DaemonTest, TwoStateDirectoriesCannotShareASocket) {

@@ -118,7 +118,8 @@ TEST_F(JobLifecycleTest, DeafWorkerIsKilled) {
 }
 
 TEST_F(JobLifecycleTest, WorkerThatNeverConnectsIsStalled) {
-  TestServer server(directory_.path(), [](ServerConfig& config) { config.attach_timeout_seconds = 0.1; });
+  TestServer server(directory_.path(),
+                    [](ServerConfig& config) { config.attach_timeout_seconds = 0.1; });
   v1::CreateJobRequest request = server.Request("lost", "no_attach");
   request.mutable_spec()->mutable_retry()->set_max_restarts(0);
   v1::Job job;
@@ -156,11 +157,13 @@ TEST_F(JobLifecycleTest, OneJobADeviceAndTheRestSayWhyTheyWait) {
   const v1::Job first = server.MustCreate("first", "steps=2 hold_at=2");
   server.WaitState(first.name(), v1::JOB_STATE_RUNNING);
   const v1::Job second = server.MustCreate("second", "steps=2");
-  server.Watch(second.name(), [](const v1::JobEvent& event) { return event.reason() == "WAITING_FOR_DEVICE"; });
+  server.Watch(second.name(),
+               [](const v1::JobEvent& event) { return event.reason() == "WAITING_FOR_DEVICE"; });
   const v1::Job waiting = server.Get(second.name());
   EXPECT_EQ(waiting.state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(waiting.queue_position(), 1);
-  EXPECT_TRUE(absl::StrContains(waiting.state_message(), "held by job first-")) << waiting.state_message();
+  EXPECT_TRUE(absl::StrContains(waiting.state_message(), "held by job first-"))
+      << waiting.state_message();
   LetGo(first);
   EXPECT_EQ(server.WaitTerminal(second.name()).state(), v1::JOB_STATE_SUCCEEDED);
 }

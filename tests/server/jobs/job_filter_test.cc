@@ -48,10 +48,12 @@ TEST(JobFilterTest, NegatedStatesAddUp) {
 }
 
 TEST(JobFilterTest, BadTermIsNamed) {
-  for (const char* text : {"state=SLEEPING", "label.team", "size>3", "active AND colour=red", "AND"}) {
+  for (const char* text :
+       {"state=SLEEPING", "label.team", "size>3", "active AND colour=red", "AND"}) {
     EXPECT_EQ(ParseJobFilter(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
-  EXPECT_NE(ParseJobFilter("active AND colour=red").status().message().find("colour=red"), absl::string_view::npos);
+  EXPECT_NE(ParseJobFilter("active AND colour=red").status().message().find("colour=red"),
+            absl::string_view::npos);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 
 std::vector<JobState> AllStates() {
   std::vector<JobState> states;
-  for (int state = 1; state <= kNumJobStates; ++state) states.push_back(static_cast<JobState>(state));
+  for (int state = 1; state <= kNumJobStates; ++state)
+    states.push_back(static_cast<JobState>(state));
   return states;
 }
 
@@ -37,7 +38,8 @@ TEST(TransitionsTest, EveryUnfinishedStateCanReachEveryTerminalOne) {
       }
     }
     for (const JobState from : AllStates()) {
-      EXPECT_EQ(reaches[static_cast<size_t>(from)], !IsTerminal(from) || from == goal) << StateName(from);
+      EXPECT_EQ(reaches[static_cast<size_t>(from)], !IsTerminal(from) || from == goal)
+          << StateName(from);
     }
   }
 }

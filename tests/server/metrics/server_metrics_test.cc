@@ -34,7 +34,8 @@ WorkerStep Step(int64_t step) {
 MemoryUpdate Memory() {
   MemoryUpdate memory;
   for (const char* purpose : {"ring", "resident", "activations", "adapter", "optimizer"}) {
-    memory.planned_bytes[purpose] = memory.allocated_bytes[purpose] = memory.peak_bytes[purpose] = 1000;
+    memory.planned_bytes[purpose] = memory.allocated_bytes[purpose] = memory.peak_bytes[purpose] =
+        1000;
   }
   return memory;
 }
@@ -43,7 +44,8 @@ MemoryUpdate Memory() {
 void RunOneStepJob(ServerMetrics& metrics, int number) {
   metrics.JobSubmitted("accepted");
   metrics.JobQueuedFor(0.1);
-  metrics.slots().WorkerStarted({"host", absl::StrCat("job-", number), "host", "", "qwen_image", 1});
+  metrics.slots().WorkerStarted(
+      {"host", absl::StrCat("job-", number), "host", "", "qwen_image", 1});
   metrics.slots().Heartbeat("host", number);
   metrics.slots().Ready("host", 0, 1);
   metrics.slots().Memory("host", Memory());
@@ -91,7 +93,9 @@ TEST_F(ServerMetricsTest, FiveThousandJobsLeaveAsManySeriesAsFifty) {
   const int64_t grown = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0) - resident;
   EXPECT_LT(grown, int64_t{8} << 20);
   EXPECT_EQ(Counters(metrics_.Render())["blockswap_train_steps_total{slot=\"host\"}"], 5000);
-  EXPECT_EQ(Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"], 5000 * 1000);
+  EXPECT_EQ(
+      Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"],
+      5000 * 1000);
 }
 
 // F053: the only series that names a job goes with it.
@@ -121,14 +125,17 @@ TEST_F(ServerMetricsTest, CountersGoOnWhenAWorkerStartsFromZero) {
   metrics_.slots().Step("host", Step(5), 1);
   metrics_.slots().WorkerStarted({"host", "a", "host", "", "m", 2});
   metrics_.slots().Step("host", Step(2), 1);
-  EXPECT_EQ(Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"], 7000);
+  EXPECT_EQ(
+      Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"],
+      7000);
 }
 
 TEST_F(ServerMetricsTest, EveryStateIsThereFromTheStart) {
   const std::string text = metrics_.Render();
-  for (const char* state : {"queued", "starting", "running", "suspending", "suspended", "recovering",
-                            "cancelling", "succeeded", "failed", "cancelled"}) {
-    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("blockswap_jobs{state=\"", state, "\"} 0"))) << state;
+  for (const char* state : {"queued", "starting", "running", "suspending", "suspended",
+                            "recovering", "cancelling", "succeeded", "failed", "cancelled"}) {
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("blockswap_jobs{state=\"", state, "\"} 0")))
+        << state;
   }
 }
 
@@ -142,7 +149,8 @@ TEST_F(ServerMetricsTest, PromtoolFindsNothingWrong) {
   TemporaryDirectory directory;
   const std::string file = directory.path() + "/metrics";
   std::ofstream(file) << metrics_.Render();
-  const std::string command = absl::StrCat("promtool check metrics < ", file, " > ", file, ".out 2>&1");
+  const std::string command =
+      absl::StrCat("promtool check metrics < ", file, " > ", file, ".out 2>&1");
   const int result = std::system(command.c_str());
   std::stringstream output;
   output << std::ifstream(file + ".out").rdbuf();

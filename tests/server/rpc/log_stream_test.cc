@@ -94,14 +94,17 @@ TEST_F(LogStreamTest, OffsetAndTailStartWhereTheySay) {
 TEST_F(LogStreamTest, LastLinesAreFoundAcrossBlocks) {
   const std::string path = directory_.path() + "/log";
   std::string text;
-  for (int i = 0; i < 5000; ++i) absl::StrAppend(&text, "line number ", i, std::string(i % 40, '.'), "\n");
+  for (int i = 0; i < 5000; ++i)
+    absl::StrAppend(&text, "line number ", i, std::string(i % 40, '.'), "\n");
   for (const bool ends_with_newline : {true, false}) {
     if (!ends_with_newline) text += "unfinished";
     std::ofstream(path, std::ios::trunc) << text;
     const UniqueFd file(::open(path.c_str(), O_RDONLY));
     for (const int lines : {1, 2, 100, 4999, 5000, 6000}) {
-      const std::string tail = text.substr(static_cast<size_t>(OffsetOfLastLines(file.get(), lines)));
-      const auto newlines = std::count(tail.begin(), tail.end(), '\n') + (ends_with_newline ? 0 : 1);
+      const std::string tail =
+          text.substr(static_cast<size_t>(OffsetOfLastLines(file.get(), lines)));
+      const auto newlines =
+          std::count(tail.begin(), tail.end(), '\n') + (ends_with_newline ? 0 : 1);
       const int there = ends_with_newline ? 5000 : 5001;
       EXPECT_EQ(newlines, std::min(lines, there)) << lines;
     }

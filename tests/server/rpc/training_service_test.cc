@@ -100,8 +100,10 @@ TEST_F(TrainingServiceTest, RequestHashDoesNotDependOnTheOrderOfLabels) {
   v1::CreateJobRequest request = server_->Request("digits", "steps=1");
   request.set_request_id("afa459ea-ee8a-4ca4-894e-db77e160355e");
   v1::CreateJobRequest other = request;
-  for (int i = 0; i < 20; ++i) (*request.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
-  for (int i = 19; i >= 0; --i) (*other.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
+  for (int i = 0; i < 20; ++i)
+    (*request.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
+  for (int i = 19; i >= 0; --i)
+    (*other.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
   v1::Job first, second;
   ASSERT_TRUE(server_->Create(request, &first).ok());
   ASSERT_TRUE(server_->Create(other, &second).ok());

@@ -19,9 +19,9 @@ using EventReader = std::unique_ptr<grpc::ClientReader<v1::JobEvent>>;
 class WatchStreamTest : public ::testing::Test {
  protected:
   void Start(double bookmark_seconds = 15) {
-    server_ = std::make_unique<TestServer>(directory_.path(), [bookmark_seconds](ServerConfig& config) {
-      config.bookmark_seconds = bookmark_seconds;
-    });
+    server_ = std::make_unique<TestServer>(
+        directory_.path(),
+        [bookmark_seconds](ServerConfig& config) { config.bookmark_seconds = bookmark_seconds; });
   }
   EventReader Watch(grpc::ClientContext& context, const v1::WatchJobsRequest& request) {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
@@ -59,7 +59,8 @@ TEST_F(WatchStreamTest, SnapshotThenEndThenChanges) {
   const EventReader stream = Watch(context, request);
   v1::JobEvent event;
   std::set<std::string> snapshot;
-  while (stream->Read(&event) && event.type() == v1::JobEvent::TYPE_SNAPSHOT) snapshot.insert(event.job());
+  while (stream->Read(&event) && event.type() == v1::JobEvent::TYPE_SNAPSHOT)
+    snapshot.insert(event.job());
   EXPECT_EQ(snapshot.size(), 3u);
   EXPECT_EQ(event.type(), v1::JobEvent::TYPE_SNAPSHOT_END);
   EXPECT_FALSE(event.resume_token().empty());
@@ -177,8 +178,8 @@ TEST_F(WatchStreamTest, SlowConsumerIsCutAndCanResume) {
                     .UpdateJob("flood",
                                [](JobRecord&, JobChange& change) {
                                  for (int k = 0; k < 200; ++k) {
-                                   change.events.push_back(
-                                       MakeEvent(EventType::kWarning, "FLOOD", std::string(16 << 10, 'x')));
+                                   change.events.push_back(MakeEvent(EventType::kWarning, "FLOOD",
+                                                                     std::string(16 << 10, 'x')));
                                  }
                                  return absl::OkStatus();
                                })

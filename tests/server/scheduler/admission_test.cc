@@ -60,7 +60,8 @@ TEST_F(AdmissionTest, HeldDrainedAndMissingDevicesAreToldApart) {
 TEST_F(AdmissionTest, NobodyOvertakesOnADeviceAnotherWaitsFor) {
   const auto decision = DecideAdmission(job_, {Gpu(0, 12 * kGiB)}, {"cuda-0"}, room_);
   EXPECT_EQ(decision.reason, "HIGHER_PRIORITY_AHEAD");
-  EXPECT_EQ(DecideAdmission(job_, {Gpu(0, 12 * kGiB), Gpu(1, 12 * kGiB)}, {"cuda-0"}, room_).device, "cuda-1");
+  EXPECT_EQ(DecideAdmission(job_, {Gpu(0, 12 * kGiB), Gpu(1, 12 * kGiB)}, {"cuda-0"}, room_).device,
+            "cuda-1");
 }
 
 TEST_F(AdmissionTest, BackoffIsWaitedOut) {

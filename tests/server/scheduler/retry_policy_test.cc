@@ -61,7 +61,8 @@ TEST(RetryPolicyTest, WhatWouldRepeatItselfIsNotRetried) {
   for (const auto category : {FailureCategory::kInvalidInput, FailureCategory::kNumerics,
                               FailureCategory::kOutOfMemoryHost, FailureCategory::kStorage,
                               FailureCategory::kServerInternal}) {
-    EXPECT_FALSE(DecideRetry(job, Of(category), {}, kNow, {}).retries) << static_cast<int>(category);
+    EXPECT_FALSE(DecideRetry(job, Of(category), {}, kNow, {}).retries)
+        << static_cast<int>(category);
   }
 }
 

@@ -76,7 +76,8 @@ TEST_F(JobStoreTest, JobSurvivesReopening) {
     change.attempt.emplace();
     change.attempt->number = 1;
     change.attempt->pid = 42;
-    change.points.push_back({7, 0.5, 1e-3, std::numeric_limits<double>::infinity(), 0.1, 10, 0.01, 99});
+    change.points.push_back(
+        {7, 0.5, 1e-3, std::numeric_limits<double>::infinity(), 0.1, 10, 0.01, 99});
     change.checkpoint.emplace();
     change.checkpoint->step = 7;
     return absl::OkStatus();
@@ -112,10 +113,13 @@ TEST_F(JobStoreTest, EventSequenceHasNoGapsWhateverFails) {
   Create("two");
   EXPECT_FALSE(Move("one", JobState::kSucceeded).ok());
   ASSERT_TRUE(Move("one", JobState::kStarting).ok());
-  EXPECT_FALSE(store_->UpdateJob("two", [](JobRecord&, JobChange& change) {
-    change.events.push_back(MakeEvent(EventType::kWarning, "X", ""));
-    return absl::CancelledError("changed my mind");
-  }).ok());
+  EXPECT_FALSE(store_
+                   ->UpdateJob("two",
+                               [](JobRecord&, JobChange& change) {
+                                 change.events.push_back(MakeEvent(EventType::kWarning, "X", ""));
+                                 return absl::CancelledError("changed my mind");
+                               })
+                   .ok());
   EXPECT_FALSE(store_->CreateJob(NewJob("one"), "", "", kNoLimit).ok());
   ASSERT_TRUE(Move("two", JobState::kCancelled).ok());
   Reopen();
@@ -123,7 +127,8 @@ TEST_F(JobStoreTest, EventSequenceHasNoGapsWhateverFails) {
   const auto events = store_->EventsAfter(0, "", 100);
   ASSERT_TRUE(events.ok());
   ASSERT_EQ(events->size(), 5u);
-  for (size_t i = 0; i < events->size(); ++i) EXPECT_EQ(events->at(i).sequence, static_cast<int64_t>(i) + 1);
+  for (size_t i = 0; i < events->size(); ++i)
+    EXPECT_EQ(events->at(i).sequence, static_cast<int64_t>(i) + 1);
   EXPECT_EQ(events->at(2).state, JobState::kStarting);
 }
 
@@ -176,7 +181,8 @@ TEST_F(JobStoreTest, FullQueueIsRefused) {
 }
 
 TEST_F(JobStoreTest, WaitingJobsComeByPriorityThenAge) {
-  for (const auto& [id, priority] : std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 5}, {"c", 5}, {"d", -1}}) {
+  for (const auto& [id, priority] :
+       std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 5}, {"c", 5}, {"d", -1}}) {
     JobRecord job = NewJob(id);
     job.priority = priority;
     ASSERT_TRUE(store_->CreateJob(job, "", "", kNoLimit).ok());
@@ -191,24 +197,30 @@ TEST_F(JobStoreTest, WaitingJobsComeByPriorityThenAge) {
 
 TEST_F(JobStoreTest, MetricPointsAreThinnedEvenlyAndKeepTheLast) {
   const JobRecord job = Create("one");
-  ASSERT_TRUE(store_->UpdateJob("one", [](JobRecord&, JobChange& change) {
-    for (int64_t step = 1; step <= 1000; ++step) {
-      MetricPoint point;
-      point.step = step;
-      change.points.push_back(point);
-    }
-    return absl::OkStatus();
-  }).ok());
+  ASSERT_TRUE(store_
+                  ->UpdateJob("one",
+                              [](JobRecord&, JobChange& change) {
+                                for (int64_t step = 1; step <= 1000; ++step) {
+                                  MetricPoint point;
+                                  point.step = step;
+                                  change.points.push_back(point);
+                                }
+                                return absl::OkStatus();
+                              })
+                  .ok());
   const auto points = store_->ListMetricPoints(job.uid, 0, 100);
   ASSERT_TRUE(points.ok());
   EXPECT_LE(points->size(), 100u);
   EXPECT_GE(points->size(), 90u);
   EXPECT_EQ(points->front().step, 1);
   EXPECT_EQ(points->back().step, 1000);
-  ASSERT_TRUE(store_->UpdateJob("one", [](JobRecord&, JobChange& change) {
-    change.drop_points_after = 10;
-    return absl::OkStatus();
-  }).ok());
+  ASSERT_TRUE(store_
+                  ->UpdateJob("one",
+                              [](JobRecord&, JobChange& change) {
+                                change.drop_points_after = 10;
+                                return absl::OkStatus();
+                              })
+                  .ok());
   EXPECT_EQ(store_->ListMetricPoints(job.uid, 0, 100)->size(), 10u);
 }
 
@@ -217,7 +229,9 @@ TEST_F(JobStoreTest, NewerSchemaIsRefusedWithInstructions) {
   {
     auto database = Database::Open(path(), false);
     ASSERT_TRUE(database.ok());
-    ASSERT_TRUE((*database)->Execute(absl::StrCat("PRAGMA user_version=", CurrentSchemaVersion() + 1)).ok());
+    ASSERT_TRUE((*database)
+                    ->Execute(absl::StrCat("PRAGMA user_version=", CurrentSchemaVersion() + 1))
+                    .ok());
   }
   const auto store = JobStore::Open(path());
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -287,7 +301,8 @@ TEST_F(FullDiskTest, StoreTurnsReadOnlyAndRecoversByItself) {
   EXPECT_TRUE(store.CreateJob(NewJob("after"), "", "", kNoLimit).ok());
   const auto events = store.EventsAfter(0, "", 10000);
   ASSERT_TRUE(events.ok());
-  for (size_t i = 0; i < events->size(); ++i) EXPECT_EQ(events->at(i).sequence, static_cast<int64_t>(i) + 1);
+  for (size_t i = 0; i < events->size(); ++i)
+    EXPECT_EQ(events->at(i).sequence, static_cast<int64_t>(i) + 1);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ ExitContext Exited(int code, bool was_ready = true) {
 
 TEST(ExitClassificationTest, EveryDocumentedCodeHasItsCategory) {
   const std::pair<int, FailureCategory> table[] = {
-      {10, FailureCategory::kInvalidInput},     {11, FailureCategory::kOutOfMemoryDevice},
-      {12, FailureCategory::kDeviceFault},      {13, FailureCategory::kStorage},
-      {14, FailureCategory::kNumerics},         {15, FailureCategory::kOutOfMemoryHost},
+      {10, FailureCategory::kInvalidInput},   {11, FailureCategory::kOutOfMemoryDevice},
+      {12, FailureCategory::kDeviceFault},    {13, FailureCategory::kStorage},
+      {14, FailureCategory::kNumerics},       {15, FailureCategory::kOutOfMemoryHost},
       {20, FailureCategory::kServerInternal},
   };
   for (const auto& [code, category] : table) {
@@ -77,8 +77,10 @@ TEST(ExitClassificationTest, WhatTheServerImposedExplainsTheKill) {
 }
 
 TEST(ExitClassificationTest, InputsAndNumericsAreNeverRetried) {
-  for (const int code : {10, 13, 14, 15, 20}) EXPECT_FALSE(ClassifyExit(Exited(code)).failure.retryable) << code;
-  for (const int code : {11, 12, 99}) EXPECT_TRUE(ClassifyExit(Exited(code)).failure.retryable) << code;
+  for (const int code : {10, 13, 14, 15, 20})
+    EXPECT_FALSE(ClassifyExit(Exited(code)).failure.retryable) << code;
+  for (const int code : {11, 12, 99})
+    EXPECT_TRUE(ClassifyExit(Exited(code)).failure.retryable) << code;
 }
 
 }  // namespace

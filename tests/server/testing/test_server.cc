@@ -20,11 +20,14 @@ namespace blockswap::server {
 absl::StatusOr<CheckedSpec> ScriptedChecker::Check(const v1::JobSpec& spec,
                                                    const std::vector<DeviceState>& devices) {
   if (absl::StartsWith(spec.name(), "invalid")) {
-    return SpecInvalid({{"model.weights", "is required"}, {"network.rank", "must be at least 1, is 0"}});
+    return SpecInvalid(
+        {{"model.weights", "is required"}, {"network.rank", "must be at least 1, is 0"}});
   }
-  if (absl::StartsWith(spec.name(), "outside")) return PathNotAllowed({{"model.weights", "leaves its root"}});
+  if (absl::StartsWith(spec.name(), "outside"))
+    return PathNotAllowed({{"model.weights", "leaves its root"}});
   if (absl::StartsWith(spec.name(), "huge")) {
-    return WithReason(absl::FailedPreconditionError("needs 9 GiB, the device has 1 GiB"), "WILL_NOT_FIT");
+    return WithReason(absl::FailedPreconditionError("needs 9 GiB, the device has 1 GiB"),
+                      "WILL_NOT_FIT");
   }
   CheckedSpec checked;
   checked.plan.set_num_blocks(8);
@@ -58,7 +61,8 @@ ServerConfig TestConfig(const std::string& directory) {
   return config;
 }
 
-TestServer::TestServer(const std::string& directory, const std::function<void(ServerConfig&)>& adjust) {
+TestServer::TestServer(const std::string& directory,
+                       const std::function<void(ServerConfig&)>& adjust) {
   ::signal(SIGPIPE, SIG_IGN);
   ServerConfig config = TestConfig(directory);
   adjust(config);

@@ -16,10 +16,12 @@
 
 namespace blockswap::server {
 
-// Accepts every spec, except names that begin with "invalid" (two violations), "outside" and "huge".
+// Accepts every spec, except names that begin with "invalid" (two violations), "outside" and
+// "huge".
 class ScriptedChecker final : public SpecChecker {
  public:
-  absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec, const std::vector<DeviceState>& devices) override;
+  absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,
+                                    const std::vector<DeviceState>& devices) override;
   std::vector<std::string> architectures() const override { return {"fake"}; }
 };
 
@@ -28,8 +30,9 @@ ServerConfig TestConfig(const std::string& directory);
 
 class TestServer final {
  public:
-  explicit TestServer(const std::string& directory,
-                      const std::function<void(ServerConfig&)>& adjust = [](ServerConfig&) {});
+  explicit TestServer(
+      const std::string& directory,
+      const std::function<void(ServerConfig&)>& adjust = [](ServerConfig&) {});
   ~TestServer();
 
   v1::TrainingService::Stub& training() { return *training_; }
@@ -43,7 +46,8 @@ class TestServer final {
   v1::Job MustCreate(const std::string& name, const std::string& script);
   v1::Job Get(const std::string& name);
   // Follows the job's events until `done` says so or the stream ends; returns what it saw.
-  std::vector<v1::JobEvent> Watch(const std::string& name, const std::function<bool(const v1::JobEvent&)>& done);
+  std::vector<v1::JobEvent> Watch(const std::string& name,
+                                  const std::function<bool(const v1::JobEvent&)>& done);
   std::vector<v1::JobEvent> WatchToEnd(const std::string& name);
   v1::Job WaitTerminal(const std::string& name);
   v1::Job WaitState(const std::string& name, v1::JobState state);
