@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,7 @@ std::optional<CacheMismatch> ReadTextHeader(const std::string& path, const Famil
     return Mismatch(ItemFault::kWrongContent, path, absl::StrCat("has no ", start, "dtype tensor"));
   }
   header->caption = MetadataOf(**file, "caption1");
+  absl::StripAsciiWhitespace(&header->caption);  // as the sources' captions are
   return std::nullopt;
 }
 

@@ -31,7 +31,7 @@ struct LatentHeader {
 struct TextHeader {
   std::string key;
   int64_t tokens = 0;
-  std::string caption;
+  std::string caption;  // trimmed
 };
 
 // Either fills `header` or returns what does not fit.

@@ -14,6 +14,7 @@
 namespace blockswap::worker {
 
 // One [[datasets]] table with [general] and the defaults filled in. Paths as written.
+// Beyond musubi: cache_directory alone, without a source, means every cache of the family in it.
 struct DatasetTable {
   int64_t line = 0;
   int64_t width = 960, height = 544;

@@ -8,7 +8,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +18,9 @@
 
 namespace blockswap::worker {
 namespace {
+
+constexpr char kTemporaryMark[] = ".tmp-";
+constexpr size_t kSuffixDigits = 16;
 
 bool IsOutOfSpace(int error_number) {
   // EFBIG is a process's file-size limit: to the caller it is a full disk all the same.
@@ -25,6 +30,15 @@ bool IsOutOfSpace(int error_number) {
 std::string NameOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+// ".NAME.tmp-" and sixteen hexadecimal digits.
+bool IsTemporaryName(const std::string& name) {
+  const size_t mark = name.rfind(kTemporaryMark);
+  return name[0] == '.' && mark != std::string::npos && mark > 1 &&
+         name.size() == mark + sizeof(kTemporaryMark) - 1 + kSuffixDigits &&
+         name.find_first_not_of("0123456789abcdef", mark + sizeof(kTemporaryMark) - 1) ==
+             std::string::npos;
 }
 
 }  // namespace
@@ -80,7 +94,7 @@ AtomicFile::~AtomicFile() {
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path,
                                                                int64_t expected_bytes) {
   const std::string temporary =
-      absl::StrCat(DirectoryOf(path), "/.", NameOf(path), ".tmp-", RandomSuffix());
+      absl::StrCat(DirectoryOf(path), "/.", NameOf(path), kTemporaryMark, RandomSuffix());
   OwnedFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (fd.get() < 0) return ErrnoStatus(errno, absl::StrCat("cannot create a file for ", path));
   return std::unique_ptr<AtomicFile>(
@@ -126,6 +140,16 @@ absl::Status AtomicFile::Commit() {
   }
   committed_ = true;
   return SyncDirectory(DirectoryOf(path_));
+}
+
+void RemoveStaleTemporaries(const std::string& directory) {
+  std::vector<std::filesystem::path> stale;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    if (IsTemporaryName(it->path().filename().string())) stale.push_back(it->path());
+  }
+  for (const std::filesystem::path& path : stale) unlink(path.c_str());
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) {

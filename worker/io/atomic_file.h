@@ -50,6 +50,9 @@ class AtomicFile {
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
 
+// Removes what writers that were killed left in `directory`. REQUIRES: nobody is writing there now.
+void RemoveStaleTemporaries(const std::string& directory);
+
 absl::Status SyncDirectory(const std::string& directory);
 absl::Status SyncFile(const std::string& path);
 // Free bytes for this process on the file system of `path`.

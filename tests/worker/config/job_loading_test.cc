@@ -94,7 +94,7 @@ TEST_F(JobLoadingTest, SurvivesRandomDamage) {
   std::mt19937 random(seed);
   for (int round = 0; round < 500; ++round) {
     std::string text = kJob;
-    for (uint32_t edits = random() % 6 + 1; edits > 0; --edits) {
+    for (auto edits = random() % 6 + 1; edits > 0; --edits) {
       const size_t at = random() % text.size();
       if (random() % 2 == 0) {
         text[at] = static_cast<char>(random());

@@ -44,6 +44,21 @@ TEST(AtomicFileTest, TwoWritersOfOneNameDoNotMix) {
   EXPECT_THAT(directory.Names(), ElementsAre("f"));
 }
 
+// F014: what a killed writer left behind goes, and nothing else.
+TEST(AtomicFileTest, RemovesWhatKilledWritersLeft) {
+  const TempDirectory directory;
+  for (const char* name :
+       {".a.safetensors.tmp-0123456789abcdef", ".b.tmp-012345678", ".tmp-0123456789abcdef",
+        "c.tmp-0123456789abcdef", ".d.tmp-0123456789abcdeg", "e"}) {
+    directory.Write(name, "");
+  }
+  RemoveStaleTemporaries(directory.path());
+  EXPECT_THAT(directory.Names(),
+              ElementsAre(".b.tmp-012345678", ".d.tmp-0123456789abcdeg", ".tmp-0123456789abcdef",
+                          "c.tmp-0123456789abcdef", "e"));
+  RemoveStaleTemporaries(directory.Path("none"));
+}
+
 TEST(AtomicFileTest, KnowsTheDirectoryOfAPath) {
   EXPECT_EQ(DirectoryOf("a"), ".");
   EXPECT_EQ(DirectoryOf("/a"), "/");
