@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that exists only in a virtual clock: proves an order of copies and reads right, or says what is wrong with it.
+// A device that exists only in a virtual clock: proves an order of copies and reads right, or says
+// what is wrong with it.
 //
 // Note [Simulated device]
-// Every call is given its start and end in virtual time when it is queued: a stream is a time, and an event is the time of
-// its last record. That is enough because a wait binds to a record made before it. Nothing really runs in parallel, so
-// correctness is not left to luck: each stream carries a vector clock, an event carries the clock of its record, and every
-// two accesses to the same bytes, of which one writes, must be ordered by those clocks. An order that only happens to work
-// out in time is a violation. Real bytes are carried as well: half of the copies, by the seed, happen as late as the order
-// allows, and their destination holds rubbish until somebody who is ordered behind them looks. Host-side writes of staging
-// code are seen that way too. The same virtual clock predicts how long a schedule takes.
+// Every call is given its start and end in virtual time when it is queued: a stream is a time, and
+// an event is the time of its last record. That is enough because a wait binds to a record made
+// before it. Nothing really runs in parallel, so correctness is not left to luck: each stream
+// carries a vector clock, an event carries the clock of its record, and every two accesses to the
+// same bytes, of which one writes, must be ordered by those clocks. An order that only happens to
+// work out in time is a violation. Real bytes are carried as well: half of the copies, by the seed,
+// happen as late as the order allows, and their destination holds rubbish until somebody who is
+// ordered behind them looks. Host-side writes of staging code are seen that way too. The same
+// virtual clock predicts how long a schedule takes.
 #ifndef BLOCKSWAP_OFFLOAD_DEVICE_SIMULATED_DEVICE_H_
 #define BLOCKSWAP_OFFLOAD_DEVICE_SIMULATED_DEVICE_H_
 
@@ -43,8 +46,9 @@ struct SimulatedDeviceOptions {
   absl::Duration latency = absl::Microseconds(10);
   double jitter = 0.0;  // a copy takes between 1 and 1 + jitter times as long, by the seed
   absl::Duration host_call = absl::Microseconds(1);  // what each call costs the host
-  bool host_follows_compute = false;  // the caller's thread is the compute stream, as on the host device
-  bool late_copies = true;            // see the note; false: bytes move when the copy is queued
+  bool host_follows_compute =
+      false;                // the caller's thread is the compute stream, as on the host device
+  bool late_copies = true;  // see the note; false: bytes move when the copy is queued
   bool host_visible = false;
   bool copies_need_pinned_memory = false;
   SimulatedFailures failures = {};
@@ -67,8 +71,9 @@ class SimulatedDevice final : public DeviceRuntime {
   explicit SimulatedDevice(const SimulatedDeviceOptions& options);
   ~SimulatedDevice() override;
 
-  // Queues work of `duration` on the compute stream that accesses `span`. Internal, and a violation, when another stream's
-  // access to the same bytes is not ordered before it. Afterwards the bytes at span.data are what compute sees.
+  // Queues work of `duration` on the compute stream that accesses `span`. Internal, and a
+  // violation, when another stream's access to the same bytes is not ordered before it. Afterwards
+  // the bytes at span.data are what compute sees.
   absl::Status NoteComputeUse(DeviceSpan span, absl::Duration duration,
                               AccessKind kind = AccessKind::kRead);
   absl::Status CheckRead(DeviceSpan span) { return NoteComputeUse(span, absl::ZeroDuration()); }
@@ -139,8 +144,7 @@ class SimulatedDevice final : public DeviceRuntime {
                      int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Copy(Stream stream, std::byte* destination, const std::byte* source, int64_t bytes);
   void ApplyCopiesBefore(const Clock& clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void HostCatchesUp(const Clock& clock, absl::Duration time)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HostCatchesUp(const Clock& clock, absl::Duration time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StreamState& state(Stream stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return streams_[static_cast<size_t>(stream)];
   }
@@ -153,7 +157,8 @@ class SimulatedDevice final : public DeviceRuntime {
   StreamState host_ ABSL_GUARDED_BY(mutex_);
   std::vector<EventState> events_ ABSL_GUARDED_BY(mutex_);
   std::vector<EventId> free_events_ ABSL_GUARDED_BY(mutex_);
-  std::vector<TrackedAccess> tracked_ ABSL_GUARDED_BY(mutex_);  // what a later access may still conflict with
+  std::vector<TrackedAccess> tracked_
+      ABSL_GUARDED_BY(mutex_);  // what a later access may still conflict with
   std::deque<PendingCopy> pending_ ABSL_GUARDED_BY(mutex_);
   std::vector<SimulatedAccess> accesses_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> violations_ ABSL_GUARDED_BY(mutex_);
