@@ -149,9 +149,9 @@ main() {
   say "result"
   local adapter="${output}/${job}/digits-lora.safetensors"
   [[ -s "${adapter}" ]] || fail "the adapter is missing: ${adapter}"
-  compgen -G "${output}/${job}/samples/*.png" >/dev/null || fail "no pictures in ${output}/${job}/samples"
-  printf 'adapter:  %s\npictures: %s\n' "${adapter}" "${output}/${job}/samples"
-  ls "${output}/${job}/samples"
+  [[ -s "${output}/${job}/samples/sheet.png" ]] || fail "no pictures in ${output}/${job}/samples"
+  printf 'adapter:  %s\n' "${adapter}"
+  printf 'pictures: %s (first row before training, last row after)\n' "${output}/${job}/samples/sheet.png"
   prove_swapping "${job}"
 
   if [[ "${keep}" == true ]]; then

@@ -13,9 +13,14 @@
 namespace blockswap::cli {
 namespace {
 
-// "WAITING_FOR_VRAM: needs 3.1 GiB", either half may be missing.
+// "WAITING_FOR_VRAM: needs 3.1 GiB", either half may be missing. A reason that only says the state
+// or the type again is left out.
 std::string Because(const v1::JobEvent& event) {
-  const std::string reason = proto::ToPrintable(event.reason());
+  std::string reason = proto::ToPrintable(event.reason());
+  if (reason == StateName(event.state()) ||
+      absl::StrCat("TYPE_", reason) == v1::JobEvent::Type_Name(event.type())) {
+    reason.clear();
+  }
   const std::string message = proto::ToPrintable(event.message());
   if (reason.empty() || message.empty()) return absl::StrCat(reason, message);
   return absl::StrCat(reason, ": ", message);
@@ -77,9 +82,7 @@ void EventView::Show(const v1::JobEvent& event) {
     case v1::JobEvent::TYPE_SAMPLE_READY:
     case v1::JobEvent::TYPE_WARNING:
     case v1::JobEvent::TYPE_DELETED:
-      PrintLine(absl::StrCat(TypeWord(event.type()),
-                             event.message().empty() && event.reason().empty() ? "" : ": ",
-                             Because(event)));
+      ShowNotice(event);
       break;
     default:
       break;
@@ -97,6 +100,11 @@ void EventView::ShowState(const v1::JobEvent& event) {
   if (line == last_state_line_) return;
   last_state_line_ = line;
   PrintLine(line);
+}
+
+void EventView::ShowNotice(const v1::JobEvent& event) {
+  const std::string because = Because(event);
+  PrintLine(absl::StrCat(TypeWord(event.type()), because.empty() ? "" : ": ", because));
 }
 
 void EventView::ShowProgress(const v1::Progress& progress) {

@@ -30,6 +30,7 @@ class EventView final {
 
  private:
   void ShowState(const v1::JobEvent& event);
+  void ShowNotice(const v1::JobEvent& event);
   void ShowProgress(const v1::Progress& progress);
   void EraseBar();
 

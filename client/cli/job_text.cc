@@ -145,8 +145,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   AppendRow("Job", JobId(job.name()), &text);
   AppendRow("Name", job.spec().name(), &text);
   std::string state = StateName(job.state());
-  if (!job.state_reason().empty()) absl::StrAppend(&state, " (", job.state_reason(), ")");
-  if (!job.state_message().empty()) absl::StrAppend(&state, ": ", job.state_message());
+  const std::string reason = StateReason(job);
+  if (!reason.empty()) absl::StrAppend(&state, ", ", reason);
   AppendRow("State", state, &text);
   if (job.state() == v1::JOB_STATE_QUEUED)
     AppendRow("Position", absl::StrCat(job.queue_position()), &text);

@@ -48,10 +48,7 @@ std::string WithTerm(const std::vector<std::string>& terms, const std::string& t
 }
 
 std::string WhyText(const v1::Job& job) {
-  if (job.has_failure()) return FailureText(job.failure());
-  if (job.state_message().empty()) return job.state_reason();
-  return job.state_reason().empty() ? job.state_message()
-                                    : absl::StrCat(job.state_reason(), ": ", job.state_message());
+  return job.has_failure() ? FailureText(job.failure()) : StateReason(job);
 }
 
 void PrintTable(const Session& session, const v1::ListJobsResponse& jobs) {

@@ -35,6 +35,13 @@ std::string Coloured(v1::JobState state, bool colour) {
   }
 }
 
+std::string StateReason(const v1::Job& job) {
+  const bool repeats = job.state_reason() == StateName(job.state());
+  const std::string reason = repeats ? "" : proto::ToPrintable(job.state_reason());
+  const std::string message = proto::ToPrintable(job.state_message());
+  return absl::StrCat(reason, reason.empty() || message.empty() ? "" : ": ", message);
+}
+
 std::string JobId(const std::string& name) {
   return proto::ToPrintable(absl::StripPrefix(name, "jobs/"));
 }

@@ -17,6 +17,10 @@ namespace blockswap::cli {
 std::string StateName(v1::JobState state);
 std::string Coloured(v1::JobState state, bool colour);
 
+// Why the job is in its state: "WAITING_FOR_VRAM: needs 3.1 GiB". A reason that only says the state
+// again is left out.
+std::string StateReason(const v1::Job& job);
+
 // "jobs/digits-1" -> "digits-1".
 std::string JobId(const std::string& name);
 

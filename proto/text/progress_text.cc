@@ -11,29 +11,45 @@
 namespace blockswap::proto {
 namespace {
 
-constexpr int kBarCells = 20;
+constexpr int kBarCells = 10;
 
 std::string Speed(double seconds_per_step) {
   if (seconds_per_step >= 1) return absl::StrFormat("%.1f s/step", seconds_per_step);
   return absl::StrFormat("%.1f steps/s", 1 / seconds_per_step);
 }
 
-std::string Figures(const ProgressFigures& figures, const char* separator) {
+std::string PhaseText(const ProgressFigures& figures, const char* separator) {
+  if (figures.phase.empty() || figures.phase == "training") return "";
+  return absl::StrCat(separator, ToPrintable(figures.phase));
+}
+
+// Short enough for 80 columns together with a bar.
+std::string BarFigures(const ProgressFigures& figures) {
   std::string text;
   if (figures.seconds_per_step > 0) {
-    absl::StrAppend(&text, separator, Speed(figures.seconds_per_step), separator, "ETA ",
+    absl::StrAppend(&text, "  ", Speed(figures.seconds_per_step), "  ETA ",
                     FormatSeconds(figures.eta_seconds));
   }
-  if (figures.step > 0) absl::StrAppendFormat(&text, "%sloss %.4g", separator, figures.loss);
-  if (!figures.device_memory.empty())
-    absl::StrAppend(&text, separator, "device ", figures.device_memory);
+  if (figures.step > 0) absl::StrAppendFormat(&text, "  loss %.4g", figures.loss);
+  if (!figures.device_memory.empty()) absl::StrAppend(&text, "  ", figures.device_memory);
+  if (figures.step > 0) absl::StrAppendFormat(&text, "  stall %.0f%%", 100 * figures.stall_ratio);
+  return absl::StrCat(text, PhaseText(figures, "  "));
+}
+
+std::string LineFigures(const ProgressFigures& figures) {
+  std::string text;
+  if (figures.seconds_per_step > 0) {
+    absl::StrAppend(&text, ", ", Speed(figures.seconds_per_step), ", ETA ",
+                    FormatSeconds(figures.eta_seconds));
+  }
+  if (figures.step > 0) absl::StrAppendFormat(&text, ", loss %.4g", figures.loss);
+  if (!figures.device_memory.empty()) {
+    absl::StrAppend(&text, ", device ", figures.device_memory);
+  }
   if (figures.step > 0) {
-    absl::StrAppendFormat(&text, "%sswap stall %.0f%%", separator, 100 * figures.stall_ratio);
+    absl::StrAppendFormat(&text, ", swap stall %.0f%%", 100 * figures.stall_ratio);
   }
-  if (!figures.phase.empty() && figures.phase != "training") {
-    absl::StrAppend(&text, separator, ToPrintable(figures.phase));
-  }
-  return text;
+  return absl::StrCat(text, PhaseText(figures, ", "));
 }
 
 }  // namespace
@@ -48,7 +64,7 @@ std::string FormatSeconds(double seconds) {
 }
 
 std::string ProgressLine(const ProgressFigures& figures) {
-  return absl::StrCat("step ", figures.step, "/", figures.total_steps, Figures(figures, ", "));
+  return absl::StrCat("step ", figures.step, "/", figures.total_steps, LineFigures(figures));
 }
 
 std::string ProgressBar(const ProgressFigures& figures, int width) {
@@ -61,7 +77,7 @@ std::string ProgressBar(const ProgressFigures& figures, int width) {
   const std::string bar = absl::StrFormat(
       "[%s%s] %3.0f%% %d/%d%s", std::string(static_cast<size_t>(filled), '#'),
       std::string(static_cast<size_t>(kBarCells - filled), '-'), std::floor(100 * share),
-      figures.step, figures.total_steps, Figures(figures, "  "));
+      figures.step, figures.total_steps, BarFigures(figures));
   return bar.substr(0, static_cast<size_t>(std::max(width, 0)));
 }
 

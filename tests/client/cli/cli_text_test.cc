@@ -119,6 +119,22 @@ TEST(EventViewTest, ShowsEachStateOnceAndWhyAJobWaits) {
             "FAILED  NUMERICS: loss is nan[0m (step 4)\n");
 }
 
+TEST(EventViewTest, LeavesOutAReasonThatSaysNothingNew) {
+  v1::JobEvent event;
+  event.set_type(v1::JobEvent::TYPE_SAMPLE_READY);
+  event.set_reason("SAMPLE_READY");
+  event.set_message("step 4: /out/a.png");
+  std::ostringstream out;
+  EventView view(out, /*is_terminal=*/false, 80);
+  view.Show(event);
+  event.set_type(v1::JobEvent::TYPE_STATE_CHANGED);
+  event.set_state(v1::JOB_STATE_STARTING);
+  event.set_reason("STARTING");
+  event.set_message("attempt 1 starts on host");
+  view.Show(event);
+  EXPECT_EQ(out.str(), "sample ready: step 4: /out/a.png\nSTARTING  attempt 1 starts on host\n");
+}
+
 TEST(EventViewTest, TheBarGivesWay) {
   std::ostringstream out;
   {

@@ -34,13 +34,15 @@ TEST(ProgressTextTest, LeavesOutWhatIsNotKnownYet) {
 }
 
 TEST(ProgressTextTest, DrawsABarNoWiderThanTheTerminal) {
-  EXPECT_EQ(ProgressBar(Halfway(), 42), "[##########----------]  50% 150/300  4.0 s");
+  EXPECT_EQ(ProgressBar(Halfway(), 42), "[#####-----]  50% 150/300  4.0 steps/s  ET");
   EXPECT_EQ(ProgressBar(Halfway(), 0), "");
+  EXPECT_EQ(ProgressBar(Halfway(), 80),
+            "[#####-----]  50% 150/300  4.0 steps/s  ETA 38s  loss 0.1235  3.9 MiB  stall 2%");
   ProgressFigures none;
-  EXPECT_EQ(ProgressBar(none, 80), "[--------------------]   0% 0/0");
+  EXPECT_EQ(ProgressBar(none, 80), "[----------]   0% 0/0");
   ProgressFigures beyond = Halfway();
   beyond.step = 900;
-  EXPECT_EQ(ProgressBar(beyond, 27), "[####################] 100%");
+  EXPECT_EQ(ProgressBar(beyond, 17), "[##########] 100%");
 }
 
 TEST(ProgressTextTest, WritesDurationsForPeople) {

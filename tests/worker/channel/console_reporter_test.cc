@@ -75,7 +75,7 @@ TEST_F(ConsoleReporterTest, DrawsABarThatFitsAndGivesWayToMessages) {
     reporter.Step(Step(10));
   }
   const std::string text = out_.str();
-  EXPECT_THAT(text, HasSubstr("\r\x1b[K[##------------------]  10% 1/10"));
+  EXPECT_THAT(text, HasSubstr("\r\x1b[K[#---------]  10% 1/10"));
   EXPECT_THAT(text, HasSubstr("\r\x1b[Kwarning: something [R]\n"));
   EXPECT_EQ(text.back(), '\n') << "the shell's prompt must not stand behind the bar";
   std::stringstream lines(text);
