@@ -126,6 +126,28 @@ TEST(DeviceMemoryTest, TensorsMayBeFreedOnAnyThread) {
   EXPECT_EQ(ledger.Snapshot().total_bytes, 0);
 }
 
+TEST(DeviceMemoryTest, BlocksKeptForReuseAreNotCharged) {
+  MemoryLedger ledger(0);
+  const CountedHostMemory counted(&ledger);
+  for (int i = 0; i < 100; ++i) {
+    at::Tensor first = at::full({kFloats}, 1.0f), second = at::full({kFloats}, 2.0f);
+    EXPECT_EQ(ledger.Snapshot().total_bytes, 2 * kBytes);
+    // Two live tensors never share a block.
+    EXPECT_EQ((first + second).sum().item<float>(), 3.0f * kFloats);
+  }
+  EXPECT_EQ(ledger.Snapshot().total_bytes, 0);
+}
+
+TEST(DeviceMemoryTest, AnAbsurdSizeIsOutOfMemory) {
+  MemoryLedger ledger(0);
+  const CountedHostMemory counted(&ledger);
+  const absl::Status status = RunContained([] {
+    const at::Tensor absurd = at::empty({(int64_t{1} << 61)}, at::kByte);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(DeviceMemoryTest, DataIsAlignedForVectorKernels) {
   MemoryLedger ledger(0);
   const CountedHostMemory counted(&ledger);
