@@ -12,6 +12,7 @@ ExitReport TrainTiny(const TinyJob& job, const std::string& name, const RunOptio
                      blockswap::testing::NullReporter* reporter) {
   absl::StatusOr<JobInspection> opened = job.Open(options.overrides);
   if (!opened.ok()) return ToExitReport(opened.status());
+  if (options.edit) options.edit(&*opened);
   TrainerOptions trainer_options;
   trainer_options.output_directory = job.output(name);
   trainer_options.host = options.host;

@@ -18,6 +18,7 @@ struct RunOptions {
   std::vector<std::string> overrides;
   offload::HostDeviceOptions host;
   std::function<StopRequest()> stop_requested;
+  std::function<void(JobInspection*)> edit;  // past validation, just before training
 };
 
 // Trains to the end into job.output(`name`). `reporter` may be null.

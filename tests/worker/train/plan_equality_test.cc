@@ -32,7 +32,7 @@ class PlanEquality {
  public:
   explicit PlanEquality(const TinyJobOptions& options, std::vector<std::string> common = {})
       : job_(options), common_(std::move(common)) {
-    const ExitReport report = TrainTiny(job_, "resident", {common_, {}, {}});
+    const ExitReport report = TrainTiny(job_, "resident", {common_, {}, {}, {}});
     EXPECT_EQ(report.code, ExitCode::kOk) << report.message;
     resident_ = ReadRun(job_.output("resident"));
     EXPECT_EQ(static_cast<int64_t>(resident_.steps.size()), options.max_steps);
@@ -41,7 +41,7 @@ class PlanEquality {
 
   void Expect(const std::string& name, const std::vector<std::string>& overrides,
               const offload::HostDeviceOptions& host = {}) {
-    RunOptions options{common_, host, {}};
+    RunOptions options{common_, host, {}, {}};
     options.overrides.insert(options.overrides.end(), overrides.begin(), overrides.end());
     const ExitReport report = TrainTiny(job_, name, options);
     ASSERT_EQ(report.code, ExitCode::kOk) << name << ": " << report.message;
