@@ -40,7 +40,8 @@ TEST(FlowMatchingTest, LossAndGradientEqualAutograd) {
     const LossValue loss = MeanSquaredError(output.detach(), target, /*weight=*/0.5);
     EXPECT_NEAR(loss.mean, expected.item<double>(), 1e-6);
     EXPECT_EQ(loss.output_gradient_BSF.scalar_type(), type);
-    EXPECT_TRUE(at::allclose(loss.output_gradient_BSF.to(at::kFloat), output.grad().to(at::kFloat), 1e-2, 1e-7));
+    EXPECT_TRUE(at::allclose(loss.output_gradient_BSF.to(at::kFloat), output.grad().to(at::kFloat),
+                             1e-2, 1e-7));
   }
 }
 

@@ -17,7 +17,8 @@ TEST(PackingTest, FeaturesAreChannelThenRowThenColumn) {
         for (int64_t x = 0; x < 6; ++x) {
           const int64_t token = (y / 2) * 3 + x / 2;
           const int64_t feature = c * 4 + (y % 2) * 2 + x % 2;
-          ASSERT_EQ(tokens_BSF[b][token][feature].item<float>(), latents_BCHW[b][c][y][x].item<float>());
+          ASSERT_EQ(tokens_BSF[b][token][feature].item<float>(),
+                    latents_BCHW[b][c][y][x].item<float>());
         }
       }
     }

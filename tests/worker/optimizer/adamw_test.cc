@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kCount = 37;  // odd: exercises the kernel's tail
 
-at::Tensor Gradient(int64_t step) { return at::cos(at::arange(kCount, at::kFloat) * 0.9 + static_cast<double>(step)); }
+at::Tensor Gradient(int64_t step) {
+  return at::cos(at::arange(kCount, at::kFloat) * 0.9 + static_cast<double>(step));
+}
 
 // The textbook update in double, one element at a time.
 struct Reference {
@@ -43,7 +45,8 @@ TEST(AdamWTest, FollowsTheTextbook) {
   }
   EXPECT_EQ(optimizer.updates(), 5);
   for (int64_t i = 0; i < kCount; ++i) {
-    EXPECT_NEAR(parameters[i].item<double>(), reference.parameter[static_cast<size_t>(i)], 1e-6) << i;
+    EXPECT_NEAR(parameters[i].item<double>(), reference.parameter[static_cast<size_t>(i)], 1e-6)
+        << i;
   }
 }
 

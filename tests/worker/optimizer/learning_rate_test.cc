@@ -34,12 +34,14 @@ TEST(LearningRateTest, CosineFallsToItsMinimum) {
   EXPECT_DOUBLE_EQ(LearningRateAt(config, 11, 110), 2e-3);
   EXPECT_NEAR(LearningRateAt(config, 61, 110), 2e-3 * (0.1 + 0.9 * 0.5), 1e-15);
   EXPECT_NEAR(LearningRateAt(config, 111, 110), 2e-4, 1e-15);
-  EXPECT_NEAR(LearningRateAt(config, 36, 110), 2e-3 * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * 0.25))), 1e-15);
+  EXPECT_NEAR(LearningRateAt(config, 36, 110),
+              2e-3 * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * 0.25))), 1e-15);
 }
 
 TEST(LearningRateTest, WarmUpAsLongAsTheRunDividesByNothing) {
   const TrainingConfig config = ConfigOf(ScheduleType::kCosine, 10, 0);
-  for (int64_t step = 1; step <= 10; ++step) EXPECT_TRUE(std::isfinite(LearningRateAt(config, step, 10)));
+  for (int64_t step = 1; step <= 10; ++step)
+    EXPECT_TRUE(std::isfinite(LearningRateAt(config, step, 10)));
 }
 
 }  // namespace
