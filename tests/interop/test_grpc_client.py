@@ -281,5 +281,5 @@ def test_metrics_satisfy_promtool_and_count_the_copies(finished_job, daemon):
     assert promtool, "promtool is missing: run deploy/bootstrap.sh"
     checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, timeout=30)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    copied = re.findall(r"^blockswap_swap_h2d_bytes_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
+    copied = re.findall(r'^blockswap_swap_bytes_total\{[^}]*direction="h2d"[^}]*\} (\S+)$', text, re.MULTILINE)
     assert copied and sum(map(float, copied)) > 0
