@@ -97,6 +97,7 @@ ExitReport RunWith(const RunFlags& flags, Reporter* reporter) {
   TrainerOptions options;
   options.output_directory = flags.output;
   options.stop_requested = SignalledStop;
+  options.log_to_stderr = true;
   return Trainer(*std::move(job), std::move(options), reporter).Run();
 }
 

@@ -5,6 +5,7 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,13 +15,17 @@ struct TrainLog::Sink {
   std::shared_ptr<spdlog::logger> logger;
 };
 
-absl::StatusOr<std::unique_ptr<TrainLog>> TrainLog::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TrainLog>> TrainLog::Open(const std::string& path,
+                                                        bool also_stderr) {
   auto sink = std::make_unique<Sink>();
   try {  // spdlog answers a file it cannot open with an exception
     sink->logger = std::make_shared<spdlog::logger>(
         "train", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
   } catch (const spdlog::spdlog_ex& error) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write the log: ", error.what()));
+  }
+  if (also_stderr) {
+    sink->logger->sinks().push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
   }
   sink->logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   sink->logger->flush_on(spdlog::level::info);

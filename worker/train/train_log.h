@@ -14,8 +14,9 @@ namespace blockswap::worker {
 // Appends; a disk that refuses a line does not stop a job. Thread safety: safe.
 class TrainLog {
  public:
-  // InvalidArgument when the file cannot be written at all.
-  static absl::StatusOr<std::unique_ptr<TrainLog>> Open(const std::string& path);
+  // With `also_stderr` every line goes to standard error too, which a server keeps as the attempt's
+  // log. InvalidArgument when the file cannot be written at all.
+  static absl::StatusOr<std::unique_ptr<TrainLog>> Open(const std::string& path, bool also_stderr);
   ~TrainLog();
   TrainLog(const TrainLog&) = delete;
   TrainLog& operator=(const TrainLog&) = delete;

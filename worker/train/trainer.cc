@@ -58,7 +58,7 @@ absl::Status Trainer::Load() {
   identity_ = IdentityOf(job_);
   BLOCKSWAP_ASSIGN_OR_RETURN(
       output_, OutputDirectory::Claim(options_.output_directory, config.output.name, identity_));
-  BLOCKSWAP_ASSIGN_OR_RETURN(log_, TrainLog::Open(output_->log_file()));
+  BLOCKSWAP_ASSIGN_OR_RETURN(log_, TrainLog::Open(output_->log_file(), options_.log_to_stderr));
   for (const std::string& warning : job_.warnings) Warn("JOB", warning);
   BLOCKSWAP_RETURN_IF_ERROR(FindCheckpoint());
   threads_ = resumed_.has_value() && config.training.threads == 0

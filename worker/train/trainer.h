@@ -30,6 +30,7 @@ namespace blockswap::worker {
 struct TrainerOptions {
   std::string output_directory;
   offload::HostDeviceOptions host;  // link speeds of the host device
+  bool log_to_stderr = false;  // every line of log.txt, for who reads our standard error
   // Stop requests besides the reporter's (signals); may be empty.
   std::function<StopRequest()> stop_requested;
 };
