@@ -22,7 +22,8 @@ class ViewCutter {
 
   void Cut(int64_t rows, int64_t columns, at::Tensor* parameter, at::Tensor* gradient) {
     *parameter = parameters_.narrow(0, offset_, rows * columns).view({rows, columns});
-    if (gradients_.defined()) *gradient = gradients_.narrow(0, offset_, rows * columns).view({rows, columns});
+    if (gradients_.defined())
+      *gradient = gradients_.narrow(0, offset_, rows * columns).view({rows, columns});
     offset_ += rows * columns;
   }
 
@@ -33,8 +34,8 @@ class ViewCutter {
 
 }  // namespace
 
-Adapter Adapter::Create(const ModelDescription& model, const AdapterLayout& layout, at::Device device,
-                        bool with_gradients) {
+Adapter Adapter::Create(const ModelDescription& model, const AdapterLayout& layout,
+                        at::Device device, bool with_gradients) {
   const MemoryScope scope(offload::MemoryTag::kAdapter);
   Adapter adapter;
   adapter.layout_ = layout;
@@ -63,7 +64,8 @@ void Adapter::Initialise(int64_t seed) {
                                  .linears[static_cast<size_t>(module.target.slot)];
     const HostMemoryScope host_side;
     at::Tensor values = at::empty(lora.down.sizes(), at::TensorOptions().dtype(at::kFloat));
-    const absl::Span<float> numbers(values.mutable_data_ptr<float>(), static_cast<size_t>(values.numel()));
+    const absl::Span<float> numbers(values.mutable_data_ptr<float>(),
+                                    static_cast<size_t>(values.numel()));
     // Keyed by the module itself, so that it starts the same whichever others train.
     const int64_t key = (static_cast<int64_t>(module.target.block) << 16) | module.target.slot;
     CounterRandom({seed, /*step=*/0, key, RandomPurpose::kAdapterInit}).FillUniform(numbers);

@@ -8,7 +8,8 @@
 
 namespace blockswap::worker {
 
-// 0 for ok; 10 when the caller's input is wrong or missing; 20 for everything else. Prints "command: message".
+// 0 for ok; 10 when the caller's input is wrong or missing; 20 for everything else. Prints
+// "command: message".
 int FinishCommand(absl::string_view command, const absl::Status& status);
 
 }  // namespace blockswap::worker

@@ -32,7 +32,8 @@ Json StoredTypes(const CheckpointSource& source) {
     bytes += tensor.entry.bytes;
   }
   Json types = Json::object();
-  for (const auto& [type, count] : by_type) types[type] = {{"tensors", count.first}, {"bytes", count.second}};
+  for (const auto& [type, count] : by_type)
+    types[type] = {{"tensors", count.first}, {"bytes", count.second}};
   return types;
 }
 
@@ -65,30 +66,35 @@ Json Blocks(const ModelDescription& model, const CheckpointSource& source) {
 std::string Table(const Json& report) {
   const auto bytes = [](const Json& value) { return base::FormatByteSize(value.get<int64_t>()); };
   std::string text = absl::StrCat("family      ", report["family"].get<std::string>(), "\n");
-  absl::StrAppend(&text, "file        ", report["path"].get<std::string>(), ", ", report["tensors"].get<int64_t>(),
-                  " tensors, ", bytes(report["bytes"]), "\n");
+  absl::StrAppend(&text, "file        ", report["path"].get<std::string>(), ", ",
+                  report["tensors"].get<int64_t>(), " tensors, ", bytes(report["bytes"]), "\n");
   for (const auto& [type, count] : report["stored_types"].items()) {
-    absl::StrAppend(&text, "            ", type, ": ", count["tensors"].get<int64_t>(), " tensors, ",
-                    bytes(count["bytes"]), "\n");
+    absl::StrAppend(&text, "            ", type, ": ", count["tensors"].get<int64_t>(),
+                    " tensors, ", bytes(count["bytes"]), "\n");
   }
   const Json& blocks = report["blocks"];
   absl::StrAppend(&text, "blocks      ", blocks["count"].get<int64_t>(), ", up to ",
-                  blocks["max_blocks_to_swap"].get<int64_t>(), " swapped, ", bytes(blocks["stored_bytes_each"]),
-                  " each\n");
-  for (const auto& [key, value] : report["config"].items()) absl::StrAppend(&text, "config      ", key, " ", value.dump(), "\n");
+                  blocks["max_blocks_to_swap"].get<int64_t>(), " swapped, ",
+                  bytes(blocks["stored_bytes_each"]), " each\n");
+  for (const auto& [key, value] : report["config"].items())
+    absl::StrAppend(&text, "config      ", key, " ", value.dump(), "\n");
   for (const Json& target : report["adapter_targets_per_block"]) {
     absl::StrAppend(&text, "adapter on  ", target["path"].get<std::string>(), " [",
-                    target["out_features"].get<int64_t>(), ", ", target["in_features"].get<int64_t>(), "]\n");
+                    target["out_features"].get<int64_t>(), ", ",
+                    target["in_features"].get<int64_t>(), "]\n");
   }
   return text;
 }
 
 }  // namespace
 
-absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weights, const std::string& config) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<CheckpointSource> source, CheckpointSource::Open(weights, config));
+absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weights,
+                                                         const std::string& config) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<CheckpointSource> source,
+                             CheckpointSource::Open(weights, config));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Family* family, DetectFamily(*source));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const ModelDescription model, family->Describe(*source, Dtype::kBFloat16));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const ModelDescription model,
+                             family->Describe(*source, Dtype::kBFloat16));
   const QwenImageConfig& qwen = model.qwen_image;
   Json report;
   report["family"] = model.family;
@@ -126,7 +132,9 @@ int RunInspect(int argc, char** argv) {
   }
   const auto report = InspectCheckpoint(weights, config);
   if (report.ok()) {
-    const std::string text = output == "json" ? report->dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : Table(*report);
+    const std::string text =
+        output == "json" ? report->dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                         : Table(*report);
     std::fputs(text.c_str(), stdout);
   }
   return FinishCommand("inspect", report.status());

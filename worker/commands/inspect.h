@@ -5,13 +5,15 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include <nlohmann/json_fwd.hpp>
+#include "absl/status/statusor.h"
 
 namespace blockswap::worker {
 
-// Family, configuration, blocks, bytes, stored types and adapter targets of the checkpoint at `weights`.
-absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weights, const std::string& config);
+// Family, configuration, blocks, bytes, stored types and adapter targets of the checkpoint at
+// `weights`.
+absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weights,
+                                                         const std::string& config);
 
 // The command line: argv[0] is "inspect". Returns the exit status.
 int RunInspect(int argc, char** argv);

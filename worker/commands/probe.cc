@@ -39,10 +39,13 @@ struct ProbeSubject {
 
 absl::StatusOr<ProbeSubject> OpenSubject(const ProbeOptions& options) {
   ProbeSubject subject;
-  BLOCKSWAP_ASSIGN_OR_RETURN(subject.source, CheckpointSource::Open(options.weights, options.config));
-  BLOCKSWAP_ASSIGN_OR_RETURN(subject.family, options.architecture.empty() ? DetectFamily(*subject.source)
-                                                                          : FindFamily(options.architecture));
-  BLOCKSWAP_ASSIGN_OR_RETURN(subject.model, subject.family->Describe(*subject.source, options.dtype));
+  BLOCKSWAP_ASSIGN_OR_RETURN(subject.source,
+                             CheckpointSource::Open(options.weights, options.config));
+  BLOCKSWAP_ASSIGN_OR_RETURN(subject.family, options.architecture.empty()
+                                                 ? DetectFamily(*subject.source)
+                                                 : FindFamily(options.architecture));
+  BLOCKSWAP_ASSIGN_OR_RETURN(subject.model,
+                             subject.family->Describe(*subject.source, options.dtype));
   if (!options.adapter.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(subject.adapter, LayoutOfFile(options.adapter, subject.model));
   }
@@ -50,13 +53,16 @@ absl::StatusOr<ProbeSubject> OpenSubject(const ProbeOptions& options) {
 }
 
 absl::StatusOr<offload::SwapPlan> MakePlan(const ProbeOptions& options, const ProbeSubject& subject,
-                                           const ModelInputs& inputs, const offload::DeviceFacts& facts) {
-  const TokenCounts tokens{inputs.hidden_states_BSC.size(1), inputs.encoder_hidden_states_BTJ.size(1),
+                                           const ModelInputs& inputs,
+                                           const offload::DeviceFacts& facts) {
+  const TokenCounts tokens{inputs.hidden_states_BSC.size(1),
+                           inputs.encoder_hidden_states_BTJ.size(1),
                            inputs.hidden_states_BSC.size(0)};
   const offload::HostFacts host = offload::ReadHostFacts();
   offload::PlanRequest request;
-  request.model = subject.family->Profile(subject.model, subject.adapter, absl::MakeConstSpan(&tokens, 1),
-                                          /*gradient_checkpointing=*/true);
+  request.model =
+      subject.family->Profile(subject.model, subject.adapter, absl::MakeConstSpan(&tokens, 1),
+                              /*gradient_checkpointing=*/true);
   request.device_free_bytes = facts.free_bytes;
   request.host_available_bytes = host.available_bytes;
   request.lockable_bytes = host.lockable_bytes;
@@ -83,8 +89,8 @@ std::string Report(const offload::BlockSwapper& swapper, const WalkResult& resul
   return report.dump();
 }
 
-std::map<std::string, at::Tensor> Outputs(const WalkResult& result, const std::optional<Adapter>& adapter,
-                                          bool gradients) {
+std::map<std::string, at::Tensor> Outputs(const WalkResult& result,
+                                          const std::optional<Adapter>& adapter, bool gradients) {
   std::map<std::string, at::Tensor> outputs = {{"sample", result.output}};
   if (!gradients) return outputs;
   outputs["grad.hidden_states"] = result.hidden_states_grad;
@@ -98,31 +104,38 @@ std::map<std::string, at::Tensor> Outputs(const WalkResult& result, const std::o
   return outputs;
 }
 
-absl::StatusOr<WalkResult> Walk(const WalkContext& context, const ProbeInputs& inputs, bool gradients) {
-  BLOCKSWAP_RETURN_IF_ERROR(
-      context.swapper->BeginPass(gradients ? offload::PassKind::kTraining : offload::PassKind::kForwardOnly));
+absl::StatusOr<WalkResult> Walk(const WalkContext& context, const ProbeInputs& inputs,
+                                bool gradients) {
+  BLOCKSWAP_RETURN_IF_ERROR(context.swapper->BeginPass(
+      gradients ? offload::PassKind::kTraining : offload::PassKind::kForwardOnly));
   absl::StatusOr<WalkResult> result =
-      gradients ? WalkTraining(
-                      context, inputs.model,
-                      [&](const at::Tensor&) -> absl::StatusOr<at::Tensor> { return inputs.grad_output; },
-                      /*want_hidden_states_grad=*/true, nullptr)
-                : WalkForward(context, inputs.model);
+      gradients
+          ? WalkTraining(
+                context, inputs.model,
+                [&](const at::Tensor&) -> absl::StatusOr<at::Tensor> { return inputs.grad_output; },
+                /*want_hidden_states_grad=*/true, nullptr)
+          : WalkForward(context, inputs.model);
   BLOCKSWAP_RETURN_IF_ERROR(result.status());
   BLOCKSWAP_RETURN_IF_ERROR(context.swapper->Drain());
   return result;
 }
 
-absl::Status RunOnHost(const ProbeOptions& options, const ProbeSubject& subject, std::string* report) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<offload::HostDevice> device, offload::HostDevice::Create({}));
+absl::Status RunOnHost(const ProbeOptions& options, const ProbeSubject& subject,
+                       std::string* report) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<offload::HostDevice> device,
+                             offload::HostDevice::Create({}));
   const CountedHostMemory counted(&device->ledger());
   BLOCKSWAP_ASSIGN_OR_RETURN(const ProbeInputs inputs,
                              ReadQwenImageInputs(options.inputs, subject.model, options.gradients));
-  BLOCKSWAP_ASSIGN_OR_RETURN(offload::SwapPlan plan, MakePlan(options, subject, inputs.model, device->facts()));
+  BLOCKSWAP_ASSIGN_OR_RETURN(offload::SwapPlan plan,
+                             MakePlan(options, subject, inputs.model, device->facts()));
   std::vector<offload::BlockProfile> profiles;
-  for (const DescribedBlock& block : subject.model.blocks) profiles.push_back(PackBlock(block, options.dtype));
+  for (const DescribedBlock& block : subject.model.blocks)
+    profiles.push_back(PackBlock(block, options.dtype));
   const auto read_block = [&](int block, absl::Span<std::byte> destination) {
     const auto index = static_cast<size_t>(block);
-    return ReadPackedBlock(*subject.source, subject.model.blocks[index], profiles[index], options.dtype, destination);
+    return ReadPackedBlock(*subject.source, subject.model.blocks[index], profiles[index],
+                           options.dtype, destination);
   };
   BLOCKSWAP_ASSIGN_OR_RETURN(
       const std::unique_ptr<offload::BlockSwapper> swapper,
@@ -134,25 +147,30 @@ absl::Status RunOnHost(const ProbeOptions& options, const ProbeSubject& subject,
     adapter = Adapter::Create(subject.model, subject.adapter, at::kCPU, options.gradients);
     BLOCKSWAP_RETURN_IF_ERROR(adapter->Load(options.adapter));
   }
-  const WalkContext context{model.get(), &subject.model, swapper.get(), adapter.has_value() ? &*adapter : nullptr,
-                            at::kCPU};
+  const WalkContext context{model.get(), &subject.model, swapper.get(),
+                            adapter.has_value() ? &*adapter : nullptr, at::kCPU};
   BLOCKSWAP_ASSIGN_OR_RETURN(const WalkResult result, Walk(context, inputs, options.gradients));
-  BLOCKSWAP_RETURN_IF_ERROR(WriteProbeOutputs(options.outputs, Outputs(result, adapter, options.gradients)));
+  BLOCKSWAP_RETURN_IF_ERROR(
+      WriteProbeOutputs(options.outputs, Outputs(result, adapter, options.gradients)));
   *report = Report(*swapper, result);
   return absl::OkStatus();
 }
 
-// A result of an earlier run must not pass for this one's; an input given as output by mistake must not be deleted.
+// A result of an earlier run must not pass for this one's; an input given as output by mistake must
+// not be deleted.
 absl::Status RemoveStaleOutput(const ProbeOptions& options) {
   std::error_code error;
   if (!std::filesystem::exists(options.outputs, error)) return absl::OkStatus();
-  for (const std::string& input : {options.weights, options.config, options.inputs, options.adapter}) {
+  for (const std::string& input :
+       {options.weights, options.config, options.inputs, options.adapter}) {
     if (!input.empty() && std::filesystem::equivalent(input, options.outputs, error)) {
-      return absl::InvalidArgumentError(absl::StrCat("--outputs ", options.outputs, " is also an input"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--outputs ", options.outputs, " is also an input"));
     }
   }
   if (!std::filesystem::is_regular_file(options.outputs, error)) {
-    return absl::InvalidArgumentError(absl::StrCat("--outputs ", options.outputs, " is no regular file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--outputs ", options.outputs, " is no regular file"));
   }
   std::filesystem::remove(options.outputs, error);
   if (!error) return absl::OkStatus();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `blockswap-worker probe`: one forward, and one backward, of a checkpoint, to hold against the reference implementation.
+// `blockswap-worker probe`: one forward, and one backward, of a checkpoint, to hold against the
+// reference implementation.
 #ifndef BLOCKSWAP_WORKER_COMMANDS_PROBE_H_
 #define BLOCKSWAP_WORKER_COMMANDS_PROBE_H_
 
@@ -23,8 +24,8 @@ struct ProbeOptions {
   bool gradients = false;
 };
 
-// Writes options.outputs and returns the report, one JSON object. On failure there is no file at options.outputs: one from an
-// earlier run is removed first.
+// Writes options.outputs and returns the report, one JSON object. On failure there is no file at
+// options.outputs: one from an earlier run is removed first.
 absl::StatusOr<std::string> Probe(const ProbeOptions& options);
 
 // The command line: argv[0] is "probe". Returns the exit status.

@@ -11,26 +11,36 @@ namespace blockswap::worker {
 
 int RunProbe(int argc, char** argv) {
   ProbeOptions options;
-  const std::map<std::string, Dtype> dtypes = {{"fp32", Dtype::kFloat32}, {"bf16", Dtype::kBFloat16}};
-  const std::map<std::string, offload::TransferMode> modes = {{"h2d_only", offload::TransferMode::kH2dOnly},
-                                                              {"exchange", offload::TransferMode::kExchange}};
-  const std::map<std::string, offload::Granularity> granularities = {{"block", offload::Granularity::kBlock},
-                                                                     {"layer", offload::Granularity::kLayer}};
-  const std::map<std::string, offload::PinPolicy> pin_policies = {{"auto", offload::PinPolicy::kAuto},
-                                                                  {"required", offload::PinPolicy::kRequired},
-                                                                  {"never", offload::PinPolicy::kNever}};
-  CLI::App app("Runs one forward (and backward) pass of a checkpoint and writes what comes out.", "blockswap-worker probe");
-  app.add_option("--weights", options.weights, "safetensors file, index, or model directory")->required();
+  const std::map<std::string, Dtype> dtypes = {{"fp32", Dtype::kFloat32},
+                                               {"bf16", Dtype::kBFloat16}};
+  const std::map<std::string, offload::TransferMode> modes = {
+      {"h2d_only", offload::TransferMode::kH2dOnly},
+      {"exchange", offload::TransferMode::kExchange}};
+  const std::map<std::string, offload::Granularity> granularities = {
+      {"block", offload::Granularity::kBlock}, {"layer", offload::Granularity::kLayer}};
+  const std::map<std::string, offload::PinPolicy> pin_policies = {
+      {"auto", offload::PinPolicy::kAuto},
+      {"required", offload::PinPolicy::kRequired},
+      {"never", offload::PinPolicy::kNever}};
+  CLI::App app("Runs one forward (and backward) pass of a checkpoint and writes what comes out.",
+               "blockswap-worker probe");
+  app.add_option("--weights", options.weights, "safetensors file, index, or model directory")
+      ->required();
   app.add_option("--config", options.config, "config.json, where the weights bring none");
   app.add_option("--inputs", options.inputs, "safetensors file with the input tensors")->required();
   app.add_option("--outputs", options.outputs, "safetensors file to write")->required();
   app.add_option("--adapter", options.adapter, "LoRA file");
   app.add_option("--architecture", options.architecture, "family name; detected when absent");
-  app.add_option("--dtype", options.dtype, "fp32 or bf16")->transform(CLI::Transformer(dtypes))->option_text("TYPE");
+  app.add_option("--dtype", options.dtype, "fp32 or bf16")
+      ->transform(CLI::Transformer(dtypes))
+      ->option_text("TYPE");
   app.add_option("--blocks_to_swap", options.blocks_to_swap, "blocks that wait on the host")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--ring_size", options.ring_size, "device slots they share")->check(CLI::PositiveNumber);
-  app.add_option("--mode", options.mode, "h2d_only or exchange")->transform(CLI::Transformer(modes))->option_text("MODE");
+  app.add_option("--ring_size", options.ring_size, "device slots they share")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--mode", options.mode, "h2d_only or exchange")
+      ->transform(CLI::Transformer(modes))
+      ->option_text("MODE");
   app.add_option("--granularity", options.granularity, "block or layer")
       ->transform(CLI::Transformer(granularities))
       ->option_text("UNIT");

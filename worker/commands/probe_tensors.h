@@ -19,11 +19,14 @@ struct ProbeInputs {
   at::Tensor grad_output;  // undefined unless asked for
 };
 
-// InvalidArgument: a missing, unknown or misshapen tensor, a wrong type, or shapes that do not fit each other or `model`.
-absl::StatusOr<ProbeInputs> ReadQwenImageInputs(const std::string& path, const ModelDescription& model, bool gradients);
+// InvalidArgument: a missing, unknown or misshapen tensor, a wrong type, or shapes that do not fit
+// each other or `model`.
+absl::StatusOr<ProbeInputs> ReadQwenImageInputs(const std::string& path,
+                                                const ModelDescription& model, bool gradients);
 
 // Writes `tensors`, widened to F32.
-absl::Status WriteProbeOutputs(const std::string& path, const std::map<std::string, at::Tensor>& tensors);
+absl::Status WriteProbeOutputs(const std::string& path,
+                               const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace blockswap::worker
 

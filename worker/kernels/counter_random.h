@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that are a pure function of (seed, step, sample, purpose, index): independent of threads, plan and resume.
+// Random numbers that are a pure function of (seed, step, sample, purpose, index): independent of
+// threads, plan and resume.
 #ifndef BLOCKSWAP_WORKER_KERNELS_COUNTER_RANDOM_H_
 #define BLOCKSWAP_WORKER_KERNELS_COUNTER_RANDOM_H_
 
@@ -10,7 +11,8 @@
 
 namespace blockswap::worker {
 
-// What a stream of numbers is for; the values are part of the results, so they are never reused or renumbered.
+// What a stream of numbers is for; the values are part of the results, so they are never reused or
+// renumbered.
 enum class RandomPurpose : uint8_t {
   kNoise = 0,
   kTimestep = 1,
@@ -30,8 +32,8 @@ struct RandomKey {
 // Philox4x32 with ten rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// One stream of at most 2^34 numbers. Element i depends on i alone, never on how many were drawn at once.
-// Thread safety: safe, immutable.
+// One stream of at most 2^34 numbers. Element i depends on i alone, never on how many were drawn at
+// once. Thread safety: safe, immutable.
 class CounterRandom {
  public:
   explicit CounterRandom(const RandomKey& key);

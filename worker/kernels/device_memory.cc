@@ -37,8 +37,9 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) <= kAlignment);
 
-// Freed blocks are kept for the next tensor of exactly their size: a step allocates the same sizes again and again, and the system's
-// allocator spends a tenth of a small model's step on splitting and on page faults. Kept blocks are not charged to the ledger.
+// Freed blocks are kept for the next tensor of exactly their size: a step allocates the same sizes
+// again and again, and the system's allocator spends a tenth of a small model's step on splitting
+// and on page faults. Kept blocks are not charged to the ledger.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kMaxKeptBytes = 0;  // a kept block would hide a use after free
 #else
@@ -46,7 +47,8 @@ constexpr int64_t kMaxKeptBytes = 32 * base::kMiB;
 #endif
 constexpr int64_t kMaxKeptBlockBytes = 4 * base::kMiB;
 
-// The installed ledger. A block that outlives its ledger carries an old epoch and is not released from the new one.
+// The installed ledger. A block that outlives its ledger carries an old epoch and is not released
+// from the new one.
 struct Installed {
   base::Mutex mutex;
   MemoryLedger* ledger ABSL_GUARDED_BY(mutex) = nullptr;
@@ -56,11 +58,13 @@ struct Installed {
 };
 
 Installed& TheInstalled() {
-  static auto* const installed = new Installed;  // never destroyed: tensors may be freed by static destructors
+  static auto* const installed =
+      new Installed;  // never destroyed: tensors may be freed by static destructors
   return *installed;
 }
 
-// Charges `bytes` to `tag`, notes the epoch to release in (0: nothing is counted), and takes a kept block of that size if there is one.
+// Charges `bytes` to `tag`, notes the epoch to release in (0: nothing is counted), and takes a kept
+// block of that size if there is one.
 void* ChargeAndTake(int tag, int64_t bytes, int64_t* epoch) {
   Installed& installed = TheInstalled();
   absl::Status status;
@@ -90,7 +94,8 @@ bool ReleaseOrKeep(const BlockHeader& header, void* block) {
   if (header.epoch != 0 && installed.ledger != nullptr && installed.epoch == header.epoch) {
     installed.ledger->Release(static_cast<MemoryTag>(header.tag), header.bytes);
   }
-  if (block == nullptr || header.bytes > kMaxKeptBlockBytes || installed.kept_bytes + header.bytes > kMaxKeptBytes) {
+  if (block == nullptr || header.bytes > kMaxKeptBlockBytes ||
+      installed.kept_bytes + header.bytes > kMaxKeptBytes) {
     return false;
   }
   installed.kept[header.bytes].push_back(block);
@@ -114,7 +119,8 @@ class CountingAllocator final : public c10::Allocator {
     const c10::Device device(c10::DeviceType::CPU);
     if (bytes == 0) return {nullptr, nullptr, &FreeBlock, device};
     if (bytes > kMaxRequestBytes) {
-      C10_THROW_ERROR(OutOfMemoryError, absl::StrCat("a tensor of ", bytes, " bytes was asked for"));
+      C10_THROW_ERROR(OutOfMemoryError,
+                      absl::StrCat("a tensor of ", bytes, " bytes was asked for"));
     }
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     BlockHeader header{0, static_cast<int64_t>(rounded), current_tag};
@@ -141,7 +147,8 @@ constexpr uint8_t kAllocatorPriority = 100;
 }  // namespace
 
 CountedHostMemory::CountedHostMemory(MemoryLedger* ledger) {
-  // Installed once and kept: blocks of either allocator may be alive at any time, and each knows how to free itself.
+  // Installed once and kept: blocks of either allocator may be alive at any time, and each knows
+  // how to free itself.
   static const bool kInstalled = [] {
     c10::SetCPUAllocator(new CountingAllocator, kAllocatorPriority);
     return true;

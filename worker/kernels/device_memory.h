@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes LibTorch's CPU tensors live in the host device's budget: counted by purpose, refused when the budget is spent.
+// Makes LibTorch's CPU tensors live in the host device's budget: counted by purpose, refused when
+// the budget is spent.
 #ifndef BLOCKSWAP_WORKER_KERNELS_DEVICE_MEMORY_H_
 #define BLOCKSWAP_WORKER_KERNELS_DEVICE_MEMORY_H_
 
@@ -7,9 +8,10 @@
 
 namespace blockswap::worker {
 
-// While it lives, every CPU tensor allocated on any thread is charged to `ledger` under the thread's tag, and an allocation
-// beyond the budget throws c10::OutOfMemoryError with the ledger's message (ResourceExhausted behind RunContained).
-// Tensors that outlive it are no longer counted and may be freed at any time, on any thread. One at a time in a process.
+// While it lives, every CPU tensor allocated on any thread is charged to `ledger` under the
+// thread's tag, and an allocation beyond the budget throws c10::OutOfMemoryError with the ledger's
+// message (ResourceExhausted behind RunContained). Tensors that outlive it are no longer counted
+// and may be freed at any time, on any thread. One at a time in a process.
 class CountedHostMemory {
  public:
   explicit CountedHostMemory(offload::MemoryLedger* ledger);
@@ -30,7 +32,8 @@ class MemoryScope {
   int previous_;
 };
 
-// Exempts this thread's allocations while it lives: tensors of host-side work (files, checkpoints, images).
+// Exempts this thread's allocations while it lives: tensors of host-side work (files, checkpoints,
+// images).
 class HostMemoryScope {
  public:
   HostMemoryScope();

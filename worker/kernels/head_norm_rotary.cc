@@ -15,8 +15,8 @@ BLOCKSWAP_INTO_CLONES float InverseRms(const float* x, int64_t width, float eps)
 }
 
 template <typename T>
-BLOCKSWAP_INTO_CLONES void ForwardHead(const HeadNormRotaryShape& shape, const float* cos, const float* sin,
-                                       const T* x, T* y) {
+BLOCKSWAP_INTO_CLONES void ForwardHead(const HeadNormRotaryShape& shape, const float* cos,
+                                       const float* sin, const T* x, T* y) {
   const int64_t width = shape.width;
   float wide[kMaxFusedHeadWidth];
   for (int64_t i = 0; i < width; ++i) wide[i] = LoadNumber(x[i]);
@@ -33,8 +33,8 @@ BLOCKSWAP_INTO_CLONES void ForwardHead(const HeadNormRotaryShape& shape, const f
 }
 
 template <typename T>
-BLOCKSWAP_INTO_CLONES void BackwardHead(const HeadNormRotaryShape& shape, const float* cos, const float* sin,
-                                        const T* grad, const T* x, T* x_grad) {
+BLOCKSWAP_INTO_CLONES void BackwardHead(const HeadNormRotaryShape& shape, const float* cos,
+                                        const float* sin, const T* grad, const T* x, T* x_grad) {
   const int64_t width = shape.width;
   float wide[kMaxFusedHeadWidth], weighted[kMaxFusedHeadWidth];
   for (int64_t i = 0; i < width; ++i) wide[i] = LoadNumber(x[i]);
@@ -48,26 +48,29 @@ BLOCKSWAP_INTO_CLONES void BackwardHead(const HeadNormRotaryShape& shape, const 
   const float* const g = weighted;
   const float along = SumInLanes(width, [w, g](int64_t i) { return g[i] * w[i]; }) * rstd * rstd /
                       static_cast<float>(width);
-  for (int64_t i = 0; i < width; ++i) x_grad[i] = StoreNumber<T>((weighted[i] - wide[i] * along) * rstd);
+  for (int64_t i = 0; i < width; ++i)
+    x_grad[i] = StoreNumber<T>((weighted[i] - wide[i] * along) * rstd);
 }
 
 template <typename T>
-BLOCKSWAP_INTO_CLONES void Forward(const HeadNormRotaryShape& shape, HeadRows<const T> x, HeadRows<T> y, int64_t first,
-                                   int64_t last) {
+BLOCKSWAP_INTO_CLONES void Forward(const HeadNormRotaryShape& shape, HeadRows<const T> x,
+                                   HeadRows<T> y, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
     const int64_t b = row / shape.tokens, token = row % shape.tokens;
     const T* const from = x.data + b * x.batch_stride + token * x.token_stride;
     T* const to = y.data + b * y.batch_stride + token * y.token_stride;
     const int64_t table = token * (shape.width / 2);
     for (int64_t h = 0; h < shape.heads; ++h) {
-      ForwardHead(shape, shape.cos + table, shape.sin + table, from + h * shape.width, to + h * shape.width);
+      ForwardHead(shape, shape.cos + table, shape.sin + table, from + h * shape.width,
+                  to + h * shape.width);
     }
   }
 }
 
 template <typename T>
-BLOCKSWAP_INTO_CLONES void Backward(const HeadNormRotaryShape& shape, HeadRows<const T> grad, HeadRows<const T> x,
-                                    HeadRows<T> x_grad, int64_t first, int64_t last) {
+BLOCKSWAP_INTO_CLONES void Backward(const HeadNormRotaryShape& shape, HeadRows<const T> grad,
+                                    HeadRows<const T> x, HeadRows<T> x_grad, int64_t first,
+                                    int64_t last) {
   for (int64_t row = first; row < last; ++row) {
     const int64_t b = row / shape.tokens, token = row % shape.tokens;
     const T* const from = grad.data + b * grad.batch_stride + token * grad.token_stride;
@@ -83,22 +86,28 @@ BLOCKSWAP_INTO_CLONES void Backward(const HeadNormRotaryShape& shape, HeadRows<c
 
 }  // namespace
 
-BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryRows(const HeadNormRotaryShape& shape, HeadRows<const float> x,
-                                                HeadRows<float> y, int64_t first, int64_t last) {
+BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryRows(const HeadNormRotaryShape& shape,
+                                                HeadRows<const float> x, HeadRows<float> y,
+                                                int64_t first, int64_t last) {
   Forward(shape, x, y, first, last);
 }
-BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryRows(const HeadNormRotaryShape& shape, HeadRows<const uint16_t> x,
-                                                HeadRows<uint16_t> y, int64_t first, int64_t last) {
+BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryRows(const HeadNormRotaryShape& shape,
+                                                HeadRows<const uint16_t> x, HeadRows<uint16_t> y,
+                                                int64_t first, int64_t last) {
   Forward(shape, x, y, first, last);
 }
-BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryBackwardRows(const HeadNormRotaryShape& shape, HeadRows<const float> grad,
-                                                        HeadRows<const float> x, HeadRows<float> x_grad, int64_t first,
+BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryBackwardRows(const HeadNormRotaryShape& shape,
+                                                        HeadRows<const float> grad,
+                                                        HeadRows<const float> x,
+                                                        HeadRows<float> x_grad, int64_t first,
                                                         int64_t last) {
   Backward(shape, grad, x, x_grad, first, last);
 }
 BLOCKSWAP_VECTOR_CLONES void HeadNormRotaryBackwardRows(const HeadNormRotaryShape& shape,
-                                                        HeadRows<const uint16_t> grad, HeadRows<const uint16_t> x,
-                                                        HeadRows<uint16_t> x_grad, int64_t first, int64_t last) {
+                                                        HeadRows<const uint16_t> grad,
+                                                        HeadRows<const uint16_t> x,
+                                                        HeadRows<uint16_t> x_grad, int64_t first,
+                                                        int64_t last) {
   Backward(shape, grad, x, x_grad, first, last);
 }
 

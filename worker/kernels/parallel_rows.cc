@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with OpenMP, which at::parallel_for is a template over; linked to LibTorch's copy of its runtime, so that the process
-// has one pool of threads.
+// Compiled with OpenMP, which at::parallel_for is a template over; linked to LibTorch's copy of its
+// runtime, so that the process has one pool of threads.
 #include "worker/kernels/parallel_rows.h"
 
 #include <ATen/Parallel.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nearly every translation unit with torch includes; compiled once (ATen.h alone costs eight seconds).
+// What nearly every translation unit with torch includes; compiled once (ATen.h alone costs eight
+// seconds).
 #ifndef BLOCKSWAP_WORKER_KERNELS_PCH_H_
 #define BLOCKSWAP_WORKER_KERNELS_PCH_H_
 

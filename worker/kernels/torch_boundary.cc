@@ -23,9 +23,11 @@ absl::Status RunContained(absl::FunctionRef<absl::Status()> body) {
     return absl::ResourceExhaustedError(FirstLine(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
-        "the system refused memory (std::bad_alloc); lower memory.host_budget or free memory on the host");
+        "the system refused memory (std::bad_alloc); lower memory.host_budget or free memory on "
+        "the host");
   } catch (const c10::Error& error) {
-    return absl::InternalError(absl::StrCat("libtorch: ", FirstLine(error.what_without_backtrace())));
+    return absl::InternalError(
+        absl::StrCat("libtorch: ", FirstLine(error.what_without_backtrace())));
   } catch (const std::exception& error) {
     return absl::UnknownError(absl::StrCat("unexpected exception: ", FirstLine(error.what())));
   }

@@ -8,8 +8,9 @@
 
 namespace blockswap::worker {
 
-// Runs `body` and returns its status. Thrown instead of returned: c10::OutOfMemoryError and std::bad_alloc become
-// ResourceExhausted, other c10::Error Internal (first line of the message, no backtrace), std::exception Unknown.
+// Runs `body` and returns its status. Thrown instead of returned: c10::OutOfMemoryError and
+// std::bad_alloc become ResourceExhausted, other c10::Error Internal (first line of the message, no
+// backtrace), std::exception Unknown.
 absl::Status RunContained(absl::FunctionRef<absl::Status()> body);
 
 }  // namespace blockswap::worker

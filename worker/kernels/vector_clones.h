@@ -6,11 +6,12 @@
 #include <bit>
 #include <cstdint>
 
-// The build's baseline stays x86-64 so that binaries move between machines. The choice is made by the loader, before a sanitizer's
-// runtime is up, so sanitized builds take the baseline alone.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define BLOCKSWAP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+// The build's baseline stays x86-64 so that binaries move between machines. The choice is made by
+// the loader, before a sanitizer's runtime is up, so sanitized builds take the baseline alone.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define BLOCKSWAP_VECTOR_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define BLOCKSWAP_VECTOR_CLONES
 #endif

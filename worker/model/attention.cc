@@ -20,11 +20,13 @@ std::optional<at::Tensor> OptionalTensor(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
 
-// Scaled dot product attention with its backward at hand. On the CPU the flash kernels are called directly; elsewhere LibTorch picks the
-// kernel and keeps a small graph of its own over detached inputs, which holds activations only.
+// Scaled dot product attention with its backward at hand. On the CPU the flash kernels are called
+// directly; elsewhere LibTorch picks the kernel and keeps a small graph of its own over detached
+// inputs, which holds activations only.
 class AttentionKernel {
  public:
-  // [B, H, L, D]; the result is a view whose transpose(1, 2) is contiguous or not, as the kernel likes.
+  // [B, H, L, D]; the result is a view whose transpose(1, 2) is contiguous or not, as the kernel
+  // likes.
   at::Tensor Forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const at::Tensor& key_bias) {
     query_ = query, key_ = key, value_ = value, key_bias_ = key_bias;
@@ -33,7 +35,8 @@ class AttentionKernel {
           query_, key_, value_, /*dropout_p=*/0.0, /*is_causal=*/false, OptionalTensor(key_bias));
       return output_;
     }
-    const c10::impl::ForceDispatchKeyGuard with_autograd{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+    const c10::impl::ForceDispatchKeyGuard with_autograd{
+        c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
     if (GradientsWanted()) {
       for (at::Tensor* leaf : {&query_, &key_, &value_}) *leaf = leaf->detach().requires_grad_();
     }
@@ -43,17 +46,21 @@ class AttentionKernel {
 
   std::array<at::Tensor, 3> Backward(const at::Tensor& grad) {
     if (query_.is_cpu()) {
-      auto [query_grad, key_grad, value_grad] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          grad, query_, key_, value_, output_, log_sum_exp_, /*dropout_p=*/0.0, /*is_causal=*/false,
-          OptionalTensor(key_bias_));
+      auto [query_grad, key_grad, value_grad] =
+          at::_scaled_dot_product_flash_attention_for_cpu_backward(
+              grad, query_, key_, value_, output_, log_sum_exp_, /*dropout_p=*/0.0,
+              /*is_causal=*/false, OptionalTensor(key_bias_));
       return {query_grad, key_grad, value_grad};
     }
-    const c10::impl::ForceDispatchKeyGuard with_autograd{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+    const c10::impl::ForceDispatchKeyGuard with_autograd{
+        c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
     const auto grads = torch::autograd::grad({output_}, {query_, key_, value_}, {grad});
     return {grads[0], grads[1], grads[2]};
   }
 
-  std::vector<at::Tensor> SavedTensors() const { return {query_, key_, value_, key_bias_, output_, log_sum_exp_}; }
+  std::vector<at::Tensor> SavedTensors() const {
+    return {query_, key_, value_, key_bias_, output_, log_sum_exp_};
+  }
 
  private:
   at::Tensor query_, key_, value_, key_bias_, output_, log_sum_exp_;
@@ -61,7 +68,8 @@ class AttentionKernel {
 
 class JointAttentionOp final : public GraphOp {
  public:
-  JointAttentionOp(AttentionProjections text, AttentionProjections image, const JointAttentionSetting& setting)
+  JointAttentionOp(AttentionProjections text, AttentionProjections image,
+                   const JointAttentionSetting& setting)
       : text_(std::move(text)), image_(std::move(image)), setting_(setting) {}
 
   const char* name() const override { return "JointAttentionOp"; }
@@ -76,10 +84,11 @@ class JointAttentionOp final : public GraphOp {
     NormRotate(text_, 0, query, key);
     NormRotate(image_, text_tokens_, query, key);
     const at::Tensor value = at::cat({text_.value_BLE, image_.value_BLE}, 1).view(joint);
-    const at::Tensor output =
-        kernel_.Forward(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), setting_.key_bias_B11L)
-            .transpose(1, 2)
-            .reshape({batch_, text_tokens_ + image_tokens_, width_});
+    const at::Tensor output = kernel_
+                                  .Forward(query.transpose(1, 2), key.transpose(1, 2),
+                                           value.transpose(1, 2), setting_.key_bias_B11L)
+                                  .transpose(1, 2)
+                                  .reshape({batch_, text_tokens_ + image_tokens_, width_});
     // Values live on in the joint buffer only.
     text_.value_BLE = at::Tensor();
     image_.value_BLE = at::Tensor();
@@ -127,11 +136,13 @@ class JointAttentionOp final : public GraphOp {
   }
 
   void Differentiate(const AttentionProjections& stream, int64_t first, int64_t tokens,
-                     const std::array<at::Tensor, 3>& joint_grads, std::vector<at::Tensor>* input_grads) const {
+                     const std::array<at::Tensor, 3>& joint_grads,
+                     std::vector<at::Tensor>* input_grads) const {
     const std::vector<int64_t> sizes = {batch_, tokens, width_};
     const RotaryTable table = setting_.table.Tokens(first, tokens);
     const auto normed = [&](const at::Tensor& grad, const at::Tensor& x, const WeightRef& norm) {
-      return HeadNormRotaryBackward(grad.narrow(1, first, tokens), Heads(x), norm.Get(), table, setting_.norm_eps)
+      return HeadNormRotaryBackward(grad.narrow(1, first, tokens), Heads(x), norm.Get(), table,
+                                    setting_.norm_eps)
           .view(sizes);
     };
     input_grads->push_back(normed(joint_grads[0], stream.query_BLE, stream.query_norm));
@@ -147,7 +158,8 @@ class JointAttentionOp final : public GraphOp {
 
 }  // namespace
 
-JointAttentionOutput JointAttention(const AttentionProjections& text, const AttentionProjections& image,
+JointAttentionOutput JointAttention(const AttentionProjections& text,
+                                    const AttentionProjections& image,
                                     const JointAttentionSetting& setting) {
   auto op = std::make_unique<JointAttentionOp>(text, image, setting);
   JointAttentionOutput output;
@@ -156,7 +168,8 @@ JointAttentionOutput JointAttention(const AttentionProjections& text, const Atte
     output = op->Forward();
   }
   RecordOp(std::move(op),
-           {text.query_BLE, text.key_BLE, text.value_BLE, image.query_BLE, image.key_BLE, image.value_BLE},
+           {text.query_BLE, text.key_BLE, text.value_BLE, image.query_BLE, image.key_BLE,
+            image.value_BLE},
            {output.text_BTE, output.image_BSE}, /*trains=*/false);
   return output;
 }

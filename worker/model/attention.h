@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joint attention of two streams: per-head norm and rotation of queries and keys, one softmax over both, split again.
+// Joint attention of two streams: per-head norm and rotation of queries and keys, one softmax over
+// both, split again.
 //
-// Shape legend: B batch, T text tokens, S image tokens, L = T + S, H heads, D head width, E = H * D.
+// Shape legend: B batch, T text tokens, S image tokens, L = T + S, H heads, D head width, E = H *
+// D.
 #ifndef BLOCKSWAP_WORKER_MODEL_ATTENTION_H_
 #define BLOCKSWAP_WORKER_MODEL_ATTENTION_H_
 
@@ -25,7 +27,8 @@ struct JointAttentionSetting {
   int64_t num_heads = 0;
   double norm_eps = 1e-6;
   RotaryTable table;         // of [text, image]
-  at::Tensor key_bias_B11L;  // 0 where attended, -inf where not, in the model's type; undefined: everything is
+  at::Tensor key_bias_B11L;  // 0 where attended, -inf where not, in the model's type; undefined:
+                             // everything is
 };
 
 struct JointAttentionOutput {
@@ -33,7 +36,8 @@ struct JointAttentionOutput {
 };
 
 // Order of the joint sequence: [text, image].
-JointAttentionOutput JointAttention(const AttentionProjections& text, const AttentionProjections& image,
+JointAttentionOutput JointAttention(const AttentionProjections& text,
+                                    const AttentionProjections& image,
                                     const JointAttentionSetting& setting);
 
 }  // namespace blockswap::worker

@@ -19,10 +19,11 @@
 namespace blockswap::worker {
 namespace {
 
-absl::StatusOr<at::Tensor> ReadTensor(const TensorSpec& spec, Dtype dtype, const CheckpointSource& source,
-                                      at::Device device) {
+absl::StatusOr<at::Tensor> ReadTensor(const TensorSpec& spec, Dtype dtype,
+                                      const CheckpointSource& source, at::Device device) {
   const at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
-  // On the host device the tensor is read straight into its charged memory; elsewhere through an exempt copy.
+  // On the host device the tensor is read straight into its charged memory; elsewhere through an
+  // exempt copy.
   const auto read = [&](at::Tensor tensor) {
     return source.Read(spec.name, dtype,
                        absl::MakeSpan(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()));
@@ -40,31 +41,36 @@ absl::StatusOr<at::Tensor> ReadTensor(const TensorSpec& spec, Dtype dtype, const
 }
 
 absl::StatusOr<std::unique_ptr<Model>> CreateQwenImage(const ModelDescription& description,
-                                                       const CheckpointSource& source, at::Device device) {
+                                                       const CheckpointSource& source,
+                                                       at::Device device) {
   QwenImageEdge edge;
   const std::array<at::Tensor*, 13> tensors = {
-      &edge.image_in_weight, &edge.image_in_bias, &edge.text_in_weight, &edge.text_in_bias, &edge.text_norm_weight,
-      &edge.time_1_weight,   &edge.time_1_bias,   &edge.time_2_weight,  &edge.time_2_bias,  &edge.norm_out_weight,
-      &edge.norm_out_bias,   &edge.out_weight,    &edge.out_bias};
+      &edge.image_in_weight,  &edge.image_in_bias,   &edge.text_in_weight, &edge.text_in_bias,
+      &edge.text_norm_weight, &edge.time_1_weight,   &edge.time_1_bias,    &edge.time_2_weight,
+      &edge.time_2_bias,      &edge.norm_out_weight, &edge.norm_out_bias,  &edge.out_weight,
+      &edge.out_bias};
   if (description.edge_tensors.size() != tensors.size()) {
-    return absl::InternalError(absl::StrCat("qwen_image is described with ", description.edge_tensors.size(),
-                                            " tensors outside the blocks, its forward needs ", tensors.size()));
+    return absl::InternalError(
+        absl::StrCat("qwen_image is described with ", description.edge_tensors.size(),
+                     " tensors outside the blocks, its forward needs ", tensors.size()));
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(*tensors[i],
-                               ReadTensor(description.edge_tensors[i], description.dtype, source, device));
+    BLOCKSWAP_ASSIGN_OR_RETURN(
+        *tensors[i], ReadTensor(description.edge_tensors[i], description.dtype, source, device));
   }
-  return std::make_unique<QwenImageModel>(description.qwen_image, static_cast<int>(description.blocks.size()),
-                                          std::move(edge));
+  return std::make_unique<QwenImageModel>(
+      description.qwen_image, static_cast<int>(description.blocks.size()), std::move(edge));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelDescription& description, const CheckpointSource& source,
+absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelDescription& description,
+                                                   const CheckpointSource& source,
                                                    at::Device device) {
   if (description.family != "qwen_image") {
-    return absl::UnimplementedError(
-        absl::StrCat("no forward for the architecture '", description.family, "' yet; there is one for qwen_image"));
+    return absl::UnimplementedError(absl::StrCat("no forward for the architecture '",
+                                                 description.family,
+                                                 "' yet; there is one for qwen_image"));
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not created");
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&] {

@@ -5,25 +5,26 @@ namespace blockswap::worker {
 namespace {
 
 AttentionProjections Project(const at::Tensor& x_BLD, const StreamWeights& weights) {
-  return {ApplyLinear(x_BLD, weights.query), ApplyLinear(x_BLD, weights.key), ApplyLinear(x_BLD, weights.value),
-          weights.query_norm, weights.key_norm};
+  return {ApplyLinear(x_BLD, weights.query), ApplyLinear(x_BLD, weights.key),
+          ApplyLinear(x_BLD, weights.value), weights.query_norm, weights.key_norm};
 }
 
 // What follows attention in one stream: its output projection, then the MLP, each behind a gate.
-at::Tensor Finish(const at::Tensor& x_BLD, const at::Tensor& attention_BLE, const StreamWeights& weights,
-                  const Modulation& modulation, double eps) {
+at::Tensor Finish(const at::Tensor& x_BLD, const at::Tensor& attention_BLE,
+                  const StreamWeights& weights, const Modulation& modulation, double eps) {
   const at::Tensor attended =
       GatedResidual(x_BLD, ApplyLinear(attention_BLE, weights.attention_out), modulation, kGate1);
   const at::Tensor normed = ModulatedNorm(attended, modulation, kShift2, kScale2, eps);
   const at::Tensor hidden = ApplyLinear(normed, weights.mlp_in);
-  return GatedResidual(attended, ApplyLinear(hidden, weights.mlp_out, InputActivation::kGeluTanh), modulation,
-                       kGate2);
+  return GatedResidual(attended, ApplyLinear(hidden, weights.mlp_out, InputActivation::kGeluTanh),
+                       modulation, kGate2);
 }
 
 }  // namespace
 
-DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeights& image, const StreamWeights& text,
-                                 const Modulation& image_modulation, const Modulation& text_modulation,
+DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeights& image,
+                                 const StreamWeights& text, const Modulation& image_modulation,
+                                 const Modulation& text_modulation,
                                  const DoubleBlockSetting& setting) {
   const at::Tensor image_normed =
       ModulatedNorm(streams.image_BSD, image_modulation, kShift1, kScale1, setting.norm_eps);
@@ -34,8 +35,8 @@ DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeigh
   DoubleStreams output;
   output.image_BSD =
       Finish(streams.image_BSD, attention.image_BSE, image, image_modulation, setting.norm_eps);
-  output.text_BTD = setting.text_continues ? Finish(streams.text_BTD, attention.text_BTE, text, text_modulation,
-                                                    setting.norm_eps)
+  output.text_BTD = setting.text_continues ? Finish(streams.text_BTD, attention.text_BTE, text,
+                                                    text_modulation, setting.norm_eps)
                                            : streams.text_BTD;
   return output;
 }

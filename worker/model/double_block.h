@@ -16,12 +16,21 @@ struct StreamWeights {
 };
 
 // Rows of a block's modulation linear, in order.
-enum ModulationRow : int64_t { kShift1, kScale1, kGate1, kShift2, kScale2, kGate2, kNumModulationRows };
+enum ModulationRow : int64_t {
+  kShift1,
+  kScale1,
+  kGate1,
+  kShift2,
+  kScale2,
+  kGate2,
+  kNumModulationRows
+};
 
 struct DoubleBlockSetting {
   JointAttentionSetting attention;
   double norm_eps = 1e-6;
-  // False in a model's last block where nothing reads its text stream: the text output is then the block's text input.
+  // False in a model's last block where nothing reads its text stream: the text output is then the
+  // block's text input.
   bool text_continues = true;
 };
 
@@ -29,8 +38,9 @@ struct DoubleStreams {
   at::Tensor image_BSD, text_BTD;
 };
 
-DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeights& image, const StreamWeights& text,
-                                 const Modulation& image_modulation, const Modulation& text_modulation,
+DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeights& image,
+                                 const StreamWeights& text, const Modulation& image_modulation,
+                                 const Modulation& text_modulation,
                                  const DoubleBlockSetting& setting);
 
 }  // namespace blockswap::worker

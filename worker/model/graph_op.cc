@@ -23,7 +23,8 @@ class OpNode final : public Node {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return op_->Backward(grads);
   }
-  // The engine calls this as soon as the node has run: activations are freed while the walk goes on.
+  // The engine calls this as soon as the node has run: activations are freed while the walk goes
+  // on.
   void release_variables() override { op_.reset(); }
   std::string name() const override { return op_ == nullptr ? "released" : op_->name(); }
   const GraphOp* op() const { return op_.get(); }
@@ -43,7 +44,8 @@ bool AnyRequiresGrad(at::TensorList tensors) {
 
 bool GradientsWanted() { return at::GradMode::is_enabled(); }
 
-void RecordOp(std::unique_ptr<GraphOp> op, at::TensorList inputs, at::TensorList outputs, bool trains) {
+void RecordOp(std::unique_ptr<GraphOp> op, at::TensorList inputs, at::TensorList outputs,
+              bool trains) {
   if (!GradientsWanted() || !(trains || AnyRequiresGrad(inputs))) return;
   std::shared_ptr<OpNode> node(new OpNode(std::move(op)), torch::autograd::deleteNode);
   torch::autograd::edge_list edges;
@@ -69,7 +71,8 @@ std::vector<GraphNode> InspectGraph(at::TensorList roots) {
     if (!seen.insert(node).second) continue;
     GraphNode entry;
     entry.name = node->name();
-    if (const auto* own = dynamic_cast<const OpNode*>(node); own != nullptr && own->op() != nullptr) {
+    if (const auto* own = dynamic_cast<const OpNode*>(node);
+        own != nullptr && own->op() != nullptr) {
       entry.hand_written = true;
       entry.saved = own->op()->SavedTensors();
     }

@@ -18,7 +18,8 @@ constexpr char kTanh[] = "tanh";
 at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // Adds scale * delta to a view of the fp32 gradient buffer.
-void Accumulate(const at::Tensor& gradient, const at::Tensor& left, const at::Tensor& right, double scale) {
+void Accumulate(const at::Tensor& gradient, const at::Tensor& left, const at::Tensor& right,
+                double scale) {
   if (left.scalar_type() == gradient.scalar_type()) {
     gradient.addmm_(left, right, 1.0, scale);
   } else {
@@ -33,7 +34,10 @@ at::Tensor LowGradient(const LoraModule& adapter, const at::Tensor& grad) {
 class LinearOp final : public GraphOp {
  public:
   LinearOp(const LinearRef& linear, InputActivation activation, at::Tensor x, bool wants_input_grad)
-      : linear_(linear), activation_(activation), x_(std::move(x)), wants_input_grad_(wants_input_grad) {}
+      : linear_(linear),
+        activation_(activation),
+        x_(std::move(x)),
+        wants_input_grad_(wants_input_grad) {}
 
   const char* name() const override { return "LinearOp"; }
 
@@ -59,7 +63,8 @@ class LinearOp final : public GraphOp {
     }
     if (!wants_input_grad_) return {at::Tensor()};
     at::Tensor input_grad = at::mm(grad, linear_.weight.Get());
-    if (linear_.adapted()) input_grad.addmm_(low_grad, linear_.adapter->down.to(grad.scalar_type()));
+    if (linear_.adapted())
+      input_grad.addmm_(low_grad, linear_.adapter->down.to(grad.scalar_type()));
     if (activation_ == InputActivation::kGeluTanh) {
       input_grad = at::gelu_backward(input_grad, Rows(x_), kTanh);
     }
@@ -93,8 +98,8 @@ at::Tensor LinearForward(const at::Tensor& x, const LinearRef& linear, at::Tenso
   return y;
 }
 
-at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x, const at::Tensor& low,
-                               const at::Tensor& grad) {
+at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x,
+                               const at::Tensor& low, const at::Tensor& grad) {
   const at::Tensor low_grad = LowGradient(adapter, grad);
   Accumulate(adapter.up_grad, grad.t(), low, adapter.scale);
   Accumulate(adapter.down_grad, low_grad.t(), x, 1.0);

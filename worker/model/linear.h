@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers over frozen weights that are fetched again in backward, with and without a LoRA adapter.
+// Linear layers over frozen weights that are fetched again in backward, with and without a LoRA
+// adapter.
 #ifndef BLOCKSWAP_WORKER_MODEL_LINEAR_H_
 #define BLOCKSWAP_WORKER_MODEL_LINEAR_H_
 
@@ -9,8 +10,8 @@
 
 namespace blockswap::worker {
 
-// What happens to a linear's input on its way in. The pre-activation is what is kept for backward, so the wide hidden state of an
-// MLP is held once and its activation is computed again.
+// What happens to a linear's input on its way in. The pre-activation is what is kept for backward,
+// so the wide hidden state of an MLP is held once and its activation is computed again.
 enum class InputActivation { kNone, kGeluTanh };
 
 // One linear of a block: frozen weight [out, in], bias [out], and its adapter, if any.
@@ -22,18 +23,20 @@ struct LinearRef {
   bool trains() const { return adapted() && adapter->down_grad.defined(); }
 };
 
-// y = a(x) W^T + b + scale * (a(x) down^T) up^T. Backward asks the WeightRef again, returns the gradient of x, and adds the adapter's
-// gradients to LoraModule::down_grad and up_grad: no frozen weight and no copy of one is kept in between.
-// Products run in x's type; adapter gradients accumulate in fp32.
+// y = a(x) W^T + b + scale * (a(x) down^T) up^T. Backward asks the WeightRef again, returns the
+// gradient of x, and adds the adapter's gradients to LoraModule::down_grad and up_grad: no frozen
+// weight and no copy of one is kept in between. Products run in x's type; adapter gradients
+// accumulate in fp32.
 at::Tensor ApplyLinear(const at::Tensor& x, const LinearRef& linear,
                        InputActivation activation = InputActivation::kNone);
 
-// The pieces of it that other operations are made of. REQUIRES: below autograd; `x` and `grad` are [rows, features].
-// `low` is set to x down^T where there is an adapter.
+// The pieces of it that other operations are made of. REQUIRES: below autograd; `x` and `grad` are
+// [rows, features]. `low` is set to x down^T where there is an adapter.
 at::Tensor LinearForward(const at::Tensor& x, const LinearRef& linear, at::Tensor* low);
-// Adds the adapter's gradients for output gradient `grad`; returns scale * grad up, which is also what flows through `down`.
-at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x, const at::Tensor& low,
-                               const at::Tensor& grad);
+// Adds the adapter's gradients for output gradient `grad`; returns scale * grad up, which is also
+// what flows through `down`.
+at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x,
+                               const at::Tensor& low, const at::Tensor& grad);
 
 }  // namespace blockswap::worker
 

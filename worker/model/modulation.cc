@@ -35,12 +35,16 @@ at::Tensor Run(const at::Tensor& x_BLD, int64_t b, int64_t first, int64_t count)
   return x_BLD.select(0, b).narrow(0, first, count);
 }
 
-// The rows of a modulation as the output of its linear. Its backward runs after all uses, reads the gradients they wrote, and trains the
-// linear's adapter; the time embedding is frozen, so nothing flows on.
+// The rows of a modulation as the output of its linear. Its backward runs after all uses, reads the
+// gradients they wrote, and trains the linear's adapter; the time embedding is frozen, so nothing
+// flows on.
 class ModulationOp final : public GraphOp {
  public:
   ModulationOp(LinearRef linear, at::Tensor input, at::Tensor low, at::Tensor grads)
-      : linear_(std::move(linear)), input_(std::move(input)), low_(std::move(low)), grads_(std::move(grads)) {}
+      : linear_(std::move(linear)),
+        input_(std::move(input)),
+        low_(std::move(low)),
+        grads_(std::move(grads)) {}
 
   const char* name() const override { return "ModulationOp"; }
   std::vector<at::Tensor> Backward(const std::vector<at::Tensor>&) override {
@@ -56,33 +60,43 @@ class ModulationOp final : public GraphOp {
   at::Tensor input_, low_, grads_;
 };
 
-// One layer norm per run, with 1 + scale and shift as its affine weights: a single kernel forward and backward.
+// One layer norm per run, with 1 + scale and shift as its affine weights: a single kernel forward
+// and backward.
 class ModulatedNormOp final : public GraphOp {
  public:
-  ModulatedNormOp(at::Tensor x, Modulation modulation, int64_t shift_row, int64_t scale_row, double eps)
-      : x_(std::move(x)), modulation_(std::move(modulation)), shift_row_(shift_row), scale_row_(scale_row), eps_(eps) {}
+  ModulatedNormOp(at::Tensor x, Modulation modulation, int64_t shift_row, int64_t scale_row,
+                  double eps)
+      : x_(std::move(x)),
+        modulation_(std::move(modulation)),
+        shift_row_(shift_row),
+        scale_row_(scale_row),
+        eps_(eps) {}
 
   const char* name() const override { return "ModulatedNormOp"; }
 
   at::Tensor Forward() {
     if (OneRun(x_.size(0), modulation_.groups)) return Normalise(x_, 0, 0);
     at::Tensor y = at::empty_like(x_, at::MemoryFormat::Contiguous);
-    ForEachRun(x_.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
-      Run(y, b, first, count).copy_(Normalise(Run(x_, b, first, count), b, g));
-    });
+    ForEachRun(x_.size(0), modulation_.groups,
+               [&](int64_t b, int64_t g, int64_t first, int64_t count) {
+                 Run(y, b, first, count).copy_(Normalise(Run(x_, b, first, count), b, g));
+               });
     return y;
   }
 
   std::vector<at::Tensor> Backward(const std::vector<at::Tensor>& output_grads) override {
     if (!output_grads[0].defined()) return {at::Tensor(), at::Tensor()};
     const at::Tensor grad = output_grads[0].contiguous();
-    if (OneRun(x_.size(0), modulation_.groups)) return {Differentiate(grad, x_, 0, 0, 0), at::Tensor()};
+    if (OneRun(x_.size(0), modulation_.groups))
+      return {Differentiate(grad, x_, 0, 0, 0), at::Tensor()};
     at::Tensor input_grad = at::empty_like(x_, at::MemoryFormat::Contiguous);
     size_t run = 0;
-    ForEachRun(x_.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
-      Run(input_grad, b, first, count)
-          .copy_(Differentiate(Run(grad, b, first, count), Run(x_, b, first, count), b, g, run++));
-    });
+    ForEachRun(
+        x_.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
+          Run(input_grad, b, first, count)
+              .copy_(
+                  Differentiate(Run(grad, b, first, count), Run(x_, b, first, count), b, g, run++));
+        });
     return {input_grad, at::Tensor()};
   }
 
@@ -94,7 +108,8 @@ class ModulatedNormOp final : public GraphOp {
   }
 
  private:
-  // On the CPU fp32 affine weights keep the statistics in fp32 beside 16-bit inputs; the CUDA kernel does so itself and wants one type.
+  // On the CPU fp32 affine weights keep the statistics in fp32 beside 16-bit inputs; the CUDA
+  // kernel does so itself and wants one type.
   at::Tensor Affine(int64_t b, int64_t g, int64_t row) const {
     const at::Tensor values = Row(modulation_.rows_BGKD, b, g, row);
     return x_.is_cpu() ? values.to(at::kFloat) : values;
@@ -102,13 +117,15 @@ class ModulatedNormOp final : public GraphOp {
   at::Tensor Scale(int64_t b, int64_t g) const { return Affine(b, g, scale_row_).add(1.0); }
 
   at::Tensor Normalise(const at::Tensor& x, int64_t b, int64_t g) {
-    auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, Scale(b, g), Affine(b, g, shift_row_), eps_);
+    auto [y, mean, rstd] =
+        at::native_layer_norm(x, {x.size(-1)}, Scale(b, g), Affine(b, g, shift_row_), eps_);
     means_.push_back(std::move(mean));
     rstds_.push_back(std::move(rstd));
     return y;
   }
 
-  at::Tensor Differentiate(const at::Tensor& grad, const at::Tensor& x, int64_t b, int64_t g, size_t run) const {
+  at::Tensor Differentiate(const at::Tensor& grad, const at::Tensor& x, int64_t b, int64_t g,
+                           size_t run) const {
     const bool trains = modulation_.grads_BGKD.defined();
     auto [input_grad, scale_grad, shift_grad] =
         at::native_layer_norm_backward(grad, x, {x.size(-1)}, means_[run], rstds_[run], Scale(b, g),
@@ -140,11 +157,12 @@ class GatedResidualOp final : public GraphOp {
   at::Tensor Forward(const at::Tensor& x, const at::Tensor& branch) const {
     if (modulation_.groups.size() == 1) return at::addcmul(x, GateOfGroup(0), branch);
     at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
-    ForEachRun(x.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
-      at::Tensor out = Run(y, b, first, count);
-      at::addcmul_out(out, Run(x, b, first, count), Row(modulation_.rows_BGKD, b, g, gate_row_),
-                      Run(branch, b, first, count));
-    });
+    ForEachRun(
+        x.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
+          at::Tensor out = Run(y, b, first, count);
+          at::addcmul_out(out, Run(x, b, first, count), Row(modulation_.rows_BGKD, b, g, gate_row_),
+                          Run(branch, b, first, count));
+        });
     return y;
   }
 
@@ -153,16 +171,19 @@ class GatedResidualOp final : public GraphOp {
     if (!grad.defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     if (branch_.defined()) {
       const at::Tensor product = at::mul(grad, branch_);
-      ForEachRun(grad.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
-        Row(modulation_.grads_BGKD, b, g, gate_row_).copy_(Run(product, b, first, count).sum(0, false, at::kFloat));
-      });
+      ForEachRun(grad.size(0), modulation_.groups,
+                 [&](int64_t b, int64_t g, int64_t first, int64_t count) {
+                   Row(modulation_.grads_BGKD, b, g, gate_row_)
+                       .copy_(Run(product, b, first, count).sum(0, false, at::kFloat));
+                 });
     }
     if (modulation_.groups.size() == 1) return {grad, at::mul(grad, GateOfGroup(0)), at::Tensor()};
     at::Tensor branch_grad = at::empty_like(grad, at::MemoryFormat::Contiguous);
-    ForEachRun(grad.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
-      at::Tensor out = Run(branch_grad, b, first, count);
-      at::mul_out(out, Run(grad, b, first, count), Row(modulation_.rows_BGKD, b, g, gate_row_));
-    });
+    ForEachRun(
+        grad.size(0), modulation_.groups, [&](int64_t b, int64_t g, int64_t first, int64_t count) {
+          at::Tensor out = Run(branch_grad, b, first, count);
+          at::mul_out(out, Run(grad, b, first, count), Row(modulation_.rows_BGKD, b, g, gate_row_));
+        });
     return {grad, branch_grad, at::Tensor()};
   }
 
@@ -172,7 +193,9 @@ class GatedResidualOp final : public GraphOp {
 
  private:
   // [B, 1, D]: broadcasts over the tokens.
-  at::Tensor GateOfGroup(int64_t g) const { return modulation_.rows_BGKD.select(1, g).narrow(1, gate_row_, 1); }
+  at::Tensor GateOfGroup(int64_t g) const {
+    return modulation_.rows_BGKD.select(1, g).narrow(1, gate_row_, 1);
+  }
 
   at::Tensor branch_;
   Modulation modulation_;
@@ -181,8 +204,8 @@ class GatedResidualOp final : public GraphOp {
 
 }  // namespace
 
-Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef& linear, int64_t num_rows,
-                          TimeGroups groups, at::Tensor* cached) {
+Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef& linear,
+                          int64_t num_rows, TimeGroups groups, at::Tensor* cached) {
   const int64_t batch = activated_time_BGD.size(0), num_groups = activated_time_BGD.size(1);
   Modulation modulation;
   modulation.groups = std::move(groups);
@@ -191,21 +214,25 @@ Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef&
   at::Tensor low;
   if (cached != nullptr && cached->defined()) {
     modulation.rows_BGKD = cached->alias();
-    if (GradientsWanted() && linear.trains()) low = at::mm(input, linear.adapter->down.to(input.scalar_type()).t());
+    if (GradientsWanted() && linear.trains())
+      low = at::mm(input, linear.adapter->down.to(input.scalar_type()).t());
   } else {
-    modulation.rows_BGKD = LinearForward(input, linear, &low).view({batch, num_groups, num_rows, -1});
+    modulation.rows_BGKD =
+        LinearForward(input, linear, &low).view({batch, num_groups, num_rows, -1});
     if (cached != nullptr) *cached = modulation.rows_BGKD.alias();
   }
   if (GradientsWanted() && linear.trains()) {
-    modulation.grads_BGKD = at::zeros(modulation.rows_BGKD.sizes(), modulation.rows_BGKD.options().dtype(at::kFloat));
-    RecordOp(std::make_unique<ModulationOp>(linear, input, low, modulation.grads_BGKD), {}, {modulation.rows_BGKD},
+    modulation.grads_BGKD =
+        at::zeros(modulation.rows_BGKD.sizes(), modulation.rows_BGKD.options().dtype(at::kFloat));
+    RecordOp(std::make_unique<ModulationOp>(linear, input, low, modulation.grads_BGKD), {},
+             {modulation.rows_BGKD},
              /*trains=*/true);
   }
   return modulation;
 }
 
-at::Tensor ModulatedNorm(const at::Tensor& x_BLD, const Modulation& modulation, int64_t shift_row, int64_t scale_row,
-                         double eps) {
+at::Tensor ModulatedNorm(const at::Tensor& x_BLD, const Modulation& modulation, int64_t shift_row,
+                         int64_t scale_row, double eps) {
   auto op = std::make_unique<ModulatedNormOp>(x_BLD, modulation, shift_row, scale_row, eps);
   at::Tensor y;
   {
@@ -216,8 +243,8 @@ at::Tensor ModulatedNorm(const at::Tensor& x_BLD, const Modulation& modulation, 
   return y;
 }
 
-at::Tensor GatedResidual(const at::Tensor& x_BLD, const at::Tensor& branch_BLD, const Modulation& modulation,
-                         int64_t gate_row) {
+at::Tensor GatedResidual(const at::Tensor& x_BLD, const at::Tensor& branch_BLD,
+                         const Modulation& modulation, int64_t gate_row) {
   auto op = std::make_unique<GatedResidualOp>(branch_BLD, modulation, gate_row);
   at::Tensor y;
   {

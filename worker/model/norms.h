@@ -7,8 +7,8 @@
 
 namespace blockswap::worker {
 
-// x * rsqrt(mean(x^2) + eps) * weight over the last dimension, in fp32, then rounded to x's type (order B of
-// facts/architectures.md 2.1). No gradient.
+// x * rsqrt(mean(x^2) + eps) * weight over the last dimension, in fp32, then rounded to x's type
+// (order B of facts/architectures.md 2.1). No gradient.
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 }  // namespace blockswap::worker

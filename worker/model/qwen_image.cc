@@ -19,15 +19,30 @@ constexpr double kRopeTheta = 10000;
 constexpr double kTimeMultiplier = 1000;  // the caller's time is in [0, 1]
 constexpr int64_t kSinusoidWidth = 256;
 
-// Linears of a block by their slot in the family's order; weight is tensor 2 * slot, bias 2 * slot + 1. The norms follow.
+// Linears of a block by their slot in the family's order; weight is tensor 2 * slot, bias 2 * slot
+// + 1. The norms follow.
 enum Slot : int {
-  kToQuery, kToKey, kToValue, kToOut, kTextQuery, kTextKey, kTextValue, kTextOut,
-  kImageMlpIn, kImageMlpOut, kTextMlpIn, kTextMlpOut, kImageModulation, kTextModulation, kNumSlots
+  kToQuery,
+  kToKey,
+  kToValue,
+  kToOut,
+  kTextQuery,
+  kTextKey,
+  kTextValue,
+  kTextOut,
+  kImageMlpIn,
+  kImageMlpOut,
+  kTextMlpIn,
+  kTextMlpOut,
+  kImageModulation,
+  kTextModulation,
+  kNumSlots
 };
 enum NormTensor : int { kQueryNorm = 2 * kNumSlots, kKeyNorm, kTextQueryNorm, kTextKeyNorm };
 
 struct QwenConditioning final : Conditioning {
-  at::Tensor activated_time_BGD;  // silu of the time embedding; group 1: time 0, of reference images
+  at::Tensor
+      activated_time_BGD;  // silu of the time embedding; group 1: time 0, of reference images
   at::Tensor text_time_B1D;
   JointAttentionSetting attention;
   TimeGroups image_groups, text_groups;
@@ -43,8 +58,8 @@ int64_t ImageTokens(const ModelInputs& inputs) {
   return tokens;
 }
 
-// Positions on the (frame, row, column) axes: text after the largest half side on all three, images on centred grids, one frame index
-// after the other.
+// Positions on the (frame, row, column) axes: text after the largest half side on all three, images
+// on centred grids, one frame index after the other.
 std::vector<std::vector<int64_t>> JointPositions(const ModelInputs& inputs, int64_t text_tokens) {
   std::vector<std::vector<int64_t>> positions(3);
   int64_t text_start = 0;
@@ -74,7 +89,8 @@ at::Tensor KeyBias(const at::Tensor& mask_BT, int64_t image_tokens, at::ScalarTy
   if (!mask_BT.defined()) return {};
   const at::Tensor padding = mask_BT.eq(0);
   if (!padding.any().item<bool>()) return {};
-  const at::Tensor all = at::cat({padding, at::zeros({padding.size(0), image_tokens}, padding.options())}, 1);
+  const at::Tensor all =
+      at::cat({padding, at::zeros({padding.size(0), image_tokens}, padding.options())}, 1);
   const at::Tensor bias = at::zeros(all.sizes(), all.options().dtype(type));
   return bias.masked_fill_(all, -std::numeric_limits<double>::infinity()).unsqueeze(1).unsqueeze(1);
 }
@@ -86,15 +102,15 @@ LinearRef Linear(Slot slot, const BlockWeights& weights, const AdapterBlock& ada
 }
 
 StreamWeights ImageStream(const BlockWeights& w, const AdapterBlock& a) {
-  return {Linear(kToQuery, w, a), Linear(kToKey, w, a), Linear(kToValue, w, a), Linear(kToOut, w, a),
-          Linear(kImageMlpIn, w, a), Linear(kImageMlpOut, w, a), Linear(kImageModulation, w, a),
-          w.tensors[kQueryNorm], w.tensors[kKeyNorm]};
+  return {Linear(kToQuery, w, a),         Linear(kToKey, w, a),      Linear(kToValue, w, a),
+          Linear(kToOut, w, a),           Linear(kImageMlpIn, w, a), Linear(kImageMlpOut, w, a),
+          Linear(kImageModulation, w, a), w.tensors[kQueryNorm],     w.tensors[kKeyNorm]};
 }
 
 StreamWeights TextStream(const BlockWeights& w, const AdapterBlock& a) {
-  return {Linear(kTextQuery, w, a), Linear(kTextKey, w, a), Linear(kTextValue, w, a), Linear(kTextOut, w, a),
-          Linear(kTextMlpIn, w, a), Linear(kTextMlpOut, w, a), Linear(kTextModulation, w, a),
-          w.tensors[kTextQueryNorm], w.tensors[kTextKeyNorm]};
+  return {Linear(kTextQuery, w, a),      Linear(kTextKey, w, a),    Linear(kTextValue, w, a),
+          Linear(kTextOut, w, a),        Linear(kTextMlpIn, w, a),  Linear(kTextMlpOut, w, a),
+          Linear(kTextModulation, w, a), w.tensors[kTextQueryNorm], w.tensors[kTextKeyNorm]};
 }
 
 }  // namespace
@@ -103,14 +119,16 @@ std::unique_ptr<Conditioning> QwenImageModel::Condition(const ModelInputs& input
   const at::NoGradGuard no_grad;
   const at::ScalarType type = edge_.image_in_weight.scalar_type();
   const int64_t batch = inputs.timestep_B.size(0);
-  const int64_t image_tokens = ImageTokens(inputs), text_tokens = inputs.encoder_hidden_states_BTJ.size(1);
+  const int64_t image_tokens = ImageTokens(inputs),
+                text_tokens = inputs.encoder_hidden_states_BTJ.size(1);
   auto conditioning = std::make_unique<QwenConditioning>();
 
   const int64_t target_tokens = TokensOf(inputs.img_shapes.front());
   const bool has_references = config_.zero_cond_t && target_tokens < image_tokens;
   at::Tensor times = inputs.timestep_B.to(at::kFloat).unsqueeze(1);
   if (has_references) times = at::cat({times, at::zeros_like(times)}, 1);
-  const at::Tensor sinusoid = Sinusoid(times.reshape({-1}), kSinusoidWidth, kTimeMultiplier).to(type);
+  const at::Tensor sinusoid =
+      Sinusoid(times.reshape({-1}), kSinusoidWidth, kTimeMultiplier).to(type);
   const at::Tensor hidden = at::silu(at::linear(sinusoid, edge_.time_1_weight, edge_.time_1_bias));
   const at::Tensor embedding = at::linear(hidden, edge_.time_2_weight, edge_.time_2_bias);
   conditioning->activated_time_BGD = at::silu(embedding).view({batch, times.size(1), -1});
@@ -121,8 +139,9 @@ std::unique_ptr<Conditioning> QwenImageModel::Condition(const ModelInputs& input
 
   conditioning->attention.num_heads = config_.num_attention_heads;
   conditioning->attention.norm_eps = kEps;
-  conditioning->attention.table = MakeRotaryTable(JointPositions(inputs, text_tokens), config_.axes_dims_rope,
-                                                  kRopeTheta, edge_.image_in_weight.device());
+  conditioning->attention.table =
+      MakeRotaryTable(JointPositions(inputs, text_tokens), config_.axes_dims_rope, kRopeTheta,
+                      edge_.image_in_weight.device());
   conditioning->attention.key_bias_B11L = KeyBias(inputs.encoder_mask_BT, image_tokens, type);
   conditioning->image_rows.resize(static_cast<size_t>(num_blocks_));
   conditioning->text_rows.resize(static_cast<size_t>(num_blocks_));
@@ -131,7 +150,8 @@ std::unique_ptr<Conditioning> QwenImageModel::Condition(const ModelInputs& input
 
 Streams QwenImageModel::Embed(const ModelInputs& inputs) const {
   const at::ScalarType type = edge_.image_in_weight.scalar_type();
-  const LinearRef image_in{WeightRef(&edge_.image_in_weight), WeightRef(&edge_.image_in_bias), nullptr};
+  const LinearRef image_in{WeightRef(&edge_.image_in_weight), WeightRef(&edge_.image_in_bias),
+                           nullptr};
   const at::Tensor image = ApplyLinear(inputs.hidden_states_BSC.to(type), image_in);
   const at::NoGradGuard no_grad;
   const at::Tensor text_in = inputs.encoder_hidden_states_BTJ.to(type);
@@ -139,18 +159,22 @@ Streams QwenImageModel::Embed(const ModelInputs& inputs) const {
   return {image, at::linear(normed, edge_.text_in_weight, edge_.text_in_bias)};
 }
 
-Streams QwenImageModel::ForwardBlock(int index, const Streams& streams, const Conditioning& conditioning,
-                                     const BlockWeights& weights, const AdapterBlock& adapter) const {
+Streams QwenImageModel::ForwardBlock(int index, const Streams& streams,
+                                     const Conditioning& conditioning, const BlockWeights& weights,
+                                     const AdapterBlock& adapter) const {
   const auto& shared = static_cast<const QwenConditioning&>(conditioning);
   const StreamWeights image = ImageStream(weights, adapter), text = TextStream(weights, adapter);
   const auto block = static_cast<size_t>(index);
-  const Modulation image_modulation = MakeModulation(shared.activated_time_BGD, image.modulation, kNumModulationRows,
-                                                     shared.image_groups, &shared.image_rows[block]);
-  const Modulation text_modulation = MakeModulation(shared.text_time_B1D, text.modulation, kNumModulationRows,
-                                                    shared.text_groups, &shared.text_rows[block]);
-  const DoubleBlockSetting setting{shared.attention, kEps, /*text_continues=*/index + 1 < num_blocks_};
-  DoubleStreams next = ForwardDoubleBlock({streams[0], streams[1]}, image, text, image_modulation, text_modulation,
-                                          setting);
+  const Modulation image_modulation =
+      MakeModulation(shared.activated_time_BGD, image.modulation, kNumModulationRows,
+                     shared.image_groups, &shared.image_rows[block]);
+  const Modulation text_modulation =
+      MakeModulation(shared.text_time_B1D, text.modulation, kNumModulationRows, shared.text_groups,
+                     &shared.text_rows[block]);
+  const DoubleBlockSetting setting{shared.attention, kEps,
+                                   /*text_continues=*/index + 1 < num_blocks_};
+  DoubleStreams next = ForwardDoubleBlock({streams[0], streams[1]}, image, text, image_modulation,
+                                          text_modulation, setting);
   if (next.image_BSD.scalar_type() == at::kHalf) {
     // fp16 overflows here otherwise (facts/architectures.md 4.2).
     next = {at::clamp(next.image_BSD, -65504, 65504), at::clamp(next.text_BTD, -65504, 65504)};
@@ -161,7 +185,8 @@ Streams QwenImageModel::ForwardBlock(int index, const Streams& streams, const Co
 at::Tensor QwenImageModel::Head(const Streams& streams, const Conditioning& conditioning) const {
   const auto& shared = static_cast<const QwenConditioning&>(conditioning);
   enum OutRow : int64_t { kScale, kShift, kNumRows };
-  const LinearRef norm_out{WeightRef(&edge_.norm_out_weight), WeightRef(&edge_.norm_out_bias), nullptr};
+  const LinearRef norm_out{WeightRef(&edge_.norm_out_weight), WeightRef(&edge_.norm_out_bias),
+                           nullptr};
   const LinearRef out{WeightRef(&edge_.out_weight), WeightRef(&edge_.out_bias), nullptr};
   const Modulation modulation = MakeModulation(shared.text_time_B1D, norm_out, kNumRows,
                                                {streams[0].size(1)}, /*cached=*/nullptr);

@@ -16,8 +16,10 @@ constexpr int64_t kNumbersPerTask = 32768;
 
 // The kernel wants contiguous rows of heads in one of its types.
 bool HasFusedRows(const at::Tensor& x_BLHD) {
-  return x_BLHD.is_cpu() && (x_BLHD.scalar_type() == at::kFloat || x_BLHD.scalar_type() == at::kBFloat16) &&
-         x_BLHD.size(3) <= kMaxFusedHeadWidth && x_BLHD.stride(3) == 1 && x_BLHD.stride(2) == x_BLHD.size(3);
+  return x_BLHD.is_cpu() &&
+         (x_BLHD.scalar_type() == at::kFloat || x_BLHD.scalar_type() == at::kBFloat16) &&
+         x_BLHD.size(3) <= kMaxFusedHeadWidth && x_BLHD.stride(3) == 1 &&
+         x_BLHD.stride(2) == x_BLHD.size(3);
 }
 
 template <typename T>
@@ -31,8 +33,8 @@ HeadRows<T> MutableRows(const at::Tensor& x_BLHD) {
 
 // Calls run(T{}, shape, first, last) in the number type of x for ranges of (batch, token) rows.
 template <typename Run>
-void ForHeadRows(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table, double eps,
-                 const Run& run) {
+void ForHeadRows(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table,
+                 double eps, const Run& run) {
   const at::Tensor weight = weight_D.to(at::kFloat).contiguous();
   const at::Tensor cos = table.cos_LP.contiguous(), sin = table.sin_LP.contiguous();
   const HeadNormRotaryShape shape{x_BLHD.size(1),
@@ -59,7 +61,8 @@ RotaryTable RotaryTable::Tokens(int64_t first, int64_t count) const {
 }
 
 RotaryTable MakeRotaryTable(const std::vector<std::vector<int64_t>>& positions_per_axis,
-                            const std::vector<int64_t>& axes_dims, double theta, at::Device device) {
+                            const std::vector<int64_t>& axes_dims, double theta,
+                            at::Device device) {
   std::vector<at::Tensor> angles;
   for (size_t axis = 0; axis < axes_dims.size(); ++axis) {
     const at::Tensor exponents =
@@ -80,13 +83,14 @@ at::Tensor RotatePairs(const at::Tensor& x_BLHD, const RotaryTable& table, bool 
   return at::stack({even * cos - odd * sin, even * sin + odd * cos}, -1).flatten(-2);
 }
 
-void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table, double eps,
-                    at::Tensor y_BLHD) {
+void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table,
+                    double eps, at::Tensor y_BLHD) {
   if (HasFusedRows(x_BLHD) && HasFusedRows(y_BLHD)) {
-    ForHeadRows(x_BLHD, weight_D, table, eps, [&](auto type, const auto& shape, int64_t first, int64_t last) {
-      using T = decltype(type);
-      HeadNormRotaryRows(shape, Rows<T>(x_BLHD), MutableRows<T>(y_BLHD), first, last);
-    });
+    ForHeadRows(x_BLHD, weight_D, table, eps,
+                [&](auto type, const auto& shape, int64_t first, int64_t last) {
+                  using T = decltype(type);
+                  HeadNormRotaryRows(shape, Rows<T>(x_BLHD), MutableRows<T>(y_BLHD), first, last);
+                });
     return;
   }
   const at::Tensor x = x_BLHD.to(at::kFloat);
@@ -95,14 +99,17 @@ void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const 
   y_BLHD.copy_(RotatePairs(normed, table, /*inverse=*/false));
 }
 
-at::Tensor HeadNormRotaryBackward(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD, const at::Tensor& weight_D,
-                                  const RotaryTable& table, double eps) {
+at::Tensor HeadNormRotaryBackward(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD,
+                                  const at::Tensor& weight_D, const RotaryTable& table,
+                                  double eps) {
   if (HasFusedRows(grad_BLHD) && HasFusedRows(x_BLHD)) {
     at::Tensor x_grad = at::empty(x_BLHD.sizes(), x_BLHD.options());
-    ForHeadRows(x_BLHD, weight_D, table, eps, [&](auto type, const auto& shape, int64_t first, int64_t last) {
-      using T = decltype(type);
-      HeadNormRotaryBackwardRows(shape, Rows<T>(grad_BLHD), Rows<T>(x_BLHD), MutableRows<T>(x_grad), first, last);
-    });
+    ForHeadRows(x_BLHD, weight_D, table, eps,
+                [&](auto type, const auto& shape, int64_t first, int64_t last) {
+                  using T = decltype(type);
+                  HeadNormRotaryBackwardRows(shape, Rows<T>(grad_BLHD), Rows<T>(x_BLHD),
+                                             MutableRows<T>(x_grad), first, last);
+                });
     return x_grad;
   }
   const at::Tensor normed_grad =

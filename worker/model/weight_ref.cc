@@ -11,7 +11,8 @@ namespace blockswap::worker {
 
 at::Tensor WeightRef::Get() const {
   if (resident_ != nullptr) return *resident_;
-  TORCH_CHECK(lease_ != nullptr && lease_->valid(), "a block's weight was asked for after its lease had ended");
+  TORCH_CHECK(lease_ != nullptr && lease_->valid(),
+              "a block's weight was asked for after its lease had ended");
   const absl::StatusOr<offload::DeviceSpan> span = lease_->Get(index_);
   TORCH_CHECK(span.ok(), std::string(span.status().message()));
   int64_t bytes = static_cast<int64_t>(c10::elementSize(type_));
@@ -21,8 +22,8 @@ at::Tensor WeightRef::Get() const {
   return at::from_blob(span->data, shape_, at::TensorOptions().dtype(type_).device(device_));
 }
 
-BlockWeights WeightsOfLease(const offload::BlockLease& lease, const DescribedBlock& block, Dtype dtype,
-                            at::Device device) {
+BlockWeights WeightsOfLease(const offload::BlockLease& lease, const DescribedBlock& block,
+                            Dtype dtype, at::Device device) {
   BlockWeights weights;
   weights.tensors.reserve(block.tensors.size());
   const at::ScalarType type = ToScalarType(dtype);

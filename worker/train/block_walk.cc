@@ -22,27 +22,34 @@ using offload::Direction;
 // One pass over the blocks of a context with one conditioning.
 class Walk {
  public:
-  Walk(const WalkContext& context, const std::function<absl::Status()>& stop) : context_(context), stop_(stop) {}
+  Walk(const WalkContext& context, const std::function<absl::Status()>& stop)
+      : context_(context), stop_(stop) {}
 
   // Leaves the inputs of every block in boundaries() when `keep_boundaries`.
-  absl::StatusOr<Streams> Forward(Streams streams, const Conditioning& conditioning, bool keep_boundaries) {
+  absl::StatusOr<Streams> Forward(Streams streams, const Conditioning& conditioning,
+                                  bool keep_boundaries) {
     const at::NoGradGuard no_grad;
     for (int block = 0; block < context_.model->num_blocks(); ++block) {
       BLOCKSWAP_RETURN_IF_ERROR(stop_());
       if (keep_boundaries) boundaries_.push_back(streams);
-      BLOCKSWAP_ASSIGN_OR_RETURN(const BlockLease lease, context_.swapper->Acquire(block, Direction::kForward));
+      BLOCKSWAP_ASSIGN_OR_RETURN(const BlockLease lease,
+                                 context_.swapper->Acquire(block, Direction::kForward));
       streams = ForwardBlock(block, streams, conditioning, lease);
     }
     return streams;
   }
 
-  // Takes the gradient of the last block's outputs back to the first block's inputs. A stream without a gradient is undefined.
+  // Takes the gradient of the last block's outputs back to the first block's inputs. A stream
+  // without a gradient is undefined.
   absl::StatusOr<Streams> Backward(Streams grads, const Conditioning& conditioning) {
     for (int block = context_.model->num_blocks() - 1; block >= 0; --block) {
       BLOCKSWAP_RETURN_IF_ERROR(stop_());
-      BLOCKSWAP_ASSIGN_OR_RETURN(const BlockLease lease, context_.swapper->Acquire(block, Direction::kBackward));
-      // The lease ends after the block's own backward: it reads the weights again (see F001 in the tests).
-      grads = BackwardBlock(block, std::exchange(boundaries_.back(), {}), std::move(grads), conditioning, lease);
+      BLOCKSWAP_ASSIGN_OR_RETURN(const BlockLease lease,
+                                 context_.swapper->Acquire(block, Direction::kBackward));
+      // The lease ends after the block's own backward: it reads the weights again (see F001 in the
+      // tests).
+      grads = BackwardBlock(block, std::exchange(boundaries_.back(), {}), std::move(grads),
+                            conditioning, lease);
       boundaries_.pop_back();
     }
     return grads;
@@ -52,10 +59,11 @@ class Walk {
   Streams ForwardBlock(int block, const Streams& streams, const Conditioning& conditioning,
                        const BlockLease& lease) const {
     const BlockWeights weights =
-        WeightsOfLease(lease, context_.description->blocks[static_cast<size_t>(block)], context_.description->dtype,
-                       context_.device);
+        WeightsOfLease(lease, context_.description->blocks[static_cast<size_t>(block)],
+                       context_.description->dtype, context_.device);
     static const AdapterBlock kNoAdapter;
-    const AdapterBlock& adapter = context_.adapter == nullptr ? kNoAdapter : context_.adapter->block(block);
+    const AdapterBlock& adapter =
+        context_.adapter == nullptr ? kNoAdapter : context_.adapter->block(block);
     return context_.model->ForwardBlock(block, streams, conditioning, weights, adapter);
   }
 
@@ -83,7 +91,8 @@ class Walk {
 };
 
 const std::function<absl::Status()>& NeverStop() {
-  static const auto* const kNever = new std::function<absl::Status()>([] { return absl::OkStatus(); });
+  static const auto* const kNever =
+      new std::function<absl::Status()>([] { return absl::OkStatus(); });
   return *kNever;
 }
 
@@ -94,17 +103,20 @@ Streams Embed(const WalkContext& context, const ModelInputs& inputs, bool with_g
 }
 
 absl::Status Train(const WalkContext& context, const ModelInputs& inputs, const LossFunction& loss,
-                   bool want_hidden_states_grad, const std::function<absl::Status()>& stop, WalkResult* result) {
+                   bool want_hidden_states_grad, const std::function<absl::Status()>& stop,
+                   WalkResult* result) {
   const absl::Time start = absl::Now();
   ModelInputs own = inputs;
-  if (want_hidden_states_grad) own.hidden_states_BSC = inputs.hidden_states_BSC.detach().requires_grad_();
+  if (want_hidden_states_grad)
+    own.hidden_states_BSC = inputs.hidden_states_BSC.detach().requires_grad_();
   const std::unique_ptr<Conditioning> conditioning = context.model->Condition(own);
   const Streams embedded = Embed(context, own, want_hidden_states_grad);
   Streams first;
   for (const at::Tensor& stream : embedded) first.push_back(stream.detach());
 
   Walk walk(context, stop);
-  BLOCKSWAP_ASSIGN_OR_RETURN(Streams last, walk.Forward(std::move(first), *conditioning, /*keep_boundaries=*/true));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      Streams last, walk.Forward(std::move(first), *conditioning, /*keep_boundaries=*/true));
   Streams grads;
   {
     const at::AutoGradMode with_gradient(true);
@@ -154,7 +166,8 @@ absl::StatusOr<WalkResult> WalkTraining(const WalkContext& context, const ModelI
   WalkResult result;
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&] {
     const MemoryScope scope(offload::MemoryTag::kActivations);
-    return Train(context, inputs, loss, want_hidden_states_grad, stop == nullptr ? NeverStop() : stop, &result);
+    return Train(context, inputs, loss, want_hidden_states_grad,
+                 stop == nullptr ? NeverStop() : stop, &result);
   }));
   return result;
 }

@@ -22,14 +22,16 @@
 namespace blockswap::worker {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::MakeRandomAdapter;
 using testing::MakeTinyCheckpoint;
 using testing::RandomTensor;
-using ::testing::HasSubstr;
 
 class AdapterTest : public ::testing::Test {
  protected:
-  AdapterTest() : model_(MakeTinyCheckpoint({}, Dtype::kFloat32).model), directory_(::testing::TempDir() + "/adapter-XXXXXX") {
+  AdapterTest()
+      : model_(MakeTinyCheckpoint({}, Dtype::kFloat32).model),
+        directory_(::testing::TempDir() + "/adapter-XXXXXX") {
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
   }
   ~AdapterTest() override { std::filesystem::remove_all(directory_); }
@@ -40,7 +42,8 @@ class AdapterTest : public ::testing::Test {
     std::vector<TensorToWrite> writes;
     for (const auto& [name, tensor] : tensors) {
       writes.push_back({name, StoredType::kF32, tensor.sizes().vec(),
-                        absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes())});
+                        absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                                            tensor.nbytes())});
     }
     ASSERT_TRUE(WriteSafetensors(path, writes, {}).ok());
   }
@@ -56,7 +59,8 @@ TEST_F(AdapterTest, ViewsCoverTheFlatBuffersExactlyOnce) {
   at::Tensor covered = at::zeros_like(adapter.parameters());
   int64_t sum = 0;
   for (const AdapterModule& module : adapter.layout().modules) {
-    const LoraModule& lora = adapter.block(module.target.block).linears[static_cast<size_t>(module.target.slot)];
+    const LoraModule& lora =
+        adapter.block(module.target.block).linears[static_cast<size_t>(module.target.slot)];
     EXPECT_EQ(lora.down.sizes(), at::IntArrayRef({module.rank, module.target.in_features}));
     EXPECT_EQ(lora.up.sizes(), at::IntArrayRef({module.target.out_features, module.rank}));
     EXPECT_EQ(lora.scale, 0.5);
@@ -77,7 +81,8 @@ TEST_F(AdapterTest, StartsWithoutEffectAndWithKaimingsBound) {
   adapter.Initialise(42);
   double largest = 0;
   for (const AdapterModule& module : adapter.layout().modules) {
-    const LoraModule& lora = adapter.block(module.target.block).linears[static_cast<size_t>(module.target.slot)];
+    const LoraModule& lora =
+        adapter.block(module.target.block).linears[static_cast<size_t>(module.target.slot)];
     EXPECT_EQ(lora.up.abs().max().item<float>(), 0);
     const double bound = 1 / std::sqrt(static_cast<double>(module.target.in_features));
     EXPECT_LE(lora.down.abs().max().item<double>(), bound * 1.000001);
@@ -102,7 +107,8 @@ TEST_F(AdapterTest, InitialisationDependsOnTheSeedAndTheModuleOnly) {
   const AdapterTarget& target = one.modules[0].target;
   EXPECT_TRUE(at::equal(alone.block(target.block).linears[static_cast<size_t>(target.slot)].down,
                         first.block(target.block).linears[static_cast<size_t>(target.slot)].down));
-  EXPECT_FALSE(alone.block(target.block).linears[static_cast<size_t>((target.slot + 1) % 14)].present);
+  EXPECT_FALSE(
+      alone.block(target.block).linears[static_cast<size_t>((target.slot + 1) % 14)].present);
 }
 
 TEST_F(AdapterTest, AFileRoundTripIsExactAndHasMusubisNames) {
@@ -148,12 +154,15 @@ TEST_F(AdapterTest, RefusesToSaveWhatIsNotFiniteOrEmpty) {
   adapter.block(2).linears[3].up[1][0] = std::numeric_limits<float>::quiet_NaN();
   const absl::Status nan = adapter.Save(Path("x.safetensors"), Dtype::kFloat32, {});
   EXPECT_EQ(nan.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(nan), HasSubstr("lora_unet_transformer_blocks_2_attn_to_out_0.lora_up.weight"));
+  EXPECT_THAT(Message(nan),
+              HasSubstr("lora_unet_transformer_blocks_2_attn_to_out_0.lora_up.weight"));
   // Finite in fp32, infinite in fp16.
   adapter.block(2).linears[3].up[1][0] = 1e6f;
-  EXPECT_EQ(adapter.Save(Path("x.safetensors"), Dtype::kFloat16, {}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(adapter.Save(Path("x.safetensors"), Dtype::kFloat16, {}).code(),
+            absl::StatusCode::kFailedPrecondition);
   const Adapter empty = Adapter::Create(model_, {}, at::kCPU, false);
-  EXPECT_EQ(empty.Save(Path("x.safetensors"), Dtype::kFloat32, {}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(empty.Save(Path("x.safetensors"), Dtype::kFloat32, {}).code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(std::filesystem::exists(Path("x.safetensors")));
 }
 
@@ -163,7 +172,8 @@ TEST_F(AdapterTest, AlphaMissingOrZeroMeansRank) {
   const at::Tensor down = RandomTensor({3, 64}, 1), up = RandomTensor({64, 3}, 2);
   const std::string key = kModule;
   for (const auto& [alpha, expected] : {std::pair{-1.0, 3.0}, {0.0, 3.0}, {1.5, 1.5}}) {
-    std::map<std::string, at::Tensor> tensors = {{key + ".lora_down.weight", down}, {key + ".lora_up.weight", up}};
+    std::map<std::string, at::Tensor> tensors = {{key + ".lora_down.weight", down},
+                                                 {key + ".lora_up.weight", up}};
     if (alpha >= 0) tensors[key + ".alpha"] = at::full({}, alpha, at::kFloat);
     Write(Path("a.safetensors"), tensors);
     const auto layout = LayoutOfFile(Path("a.safetensors"), model_);
@@ -180,11 +190,17 @@ TEST_F(AdapterTest, RefusesFilesThatDoNotFitTheModel) {
   const std::string key = kModule;
   const std::vector<std::pair<std::map<std::string, at::Tensor>, std::string>> cases = {
       {{{key + ".lora_down.weight", down}}, "lora_up.weight' is missing"},
-      {{{key + ".lora_down.weight", down}, {key + ".lora_up.weight", RandomTensor({64, 2}, 2)}}, "[64, 2]"},
-      {{{key + ".lora_down.weight", RandomTensor({3, 63}, 1)}, {key + ".lora_up.weight", up}}, "[3, 63]"},
+      {{{key + ".lora_down.weight", down}, {key + ".lora_up.weight", RandomTensor({64, 2}, 2)}},
+       "[64, 2]"},
+      {{{key + ".lora_down.weight", RandomTensor({3, 63}, 1)}, {key + ".lora_up.weight", up}},
+       "[3, 63]"},
       {{{"lora_unet_transformer_blocks_9_attn_to_q.lora_down.weight", down}}, "blocks_9_attn_to_q"},
-      {{{key + ".lora_down.weight", down}, {key + ".lora_up.weight", up}, {key + ".dora_scale", up}}, "dora_scale"},
-      {{{key + ".lora_down.weight", down}, {key + ".lora_up.weight", up}, {key + ".alpha", up}}, "alpha"},
+      {{{key + ".lora_down.weight", down},
+        {key + ".lora_up.weight", up},
+        {key + ".dora_scale", up}},
+       "dora_scale"},
+      {{{key + ".lora_down.weight", down}, {key + ".lora_up.weight", up}, {key + ".alpha", up}},
+       "alpha"},
   };
   for (const auto& [tensors, words] : cases) {
     Write(Path("bad.safetensors"), tensors);
@@ -192,7 +208,8 @@ TEST_F(AdapterTest, RefusesFilesThatDoNotFitTheModel) {
     EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument) << words;
     EXPECT_THAT(Message(layout.status()), HasSubstr(words));
   }
-  EXPECT_EQ(LayoutOfFile(Path("absent.safetensors"), model_).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LayoutOfFile(Path("absent.safetensors"), model_).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST_F(AdapterTest, LoadNamesWhatIsMissingAndAnotherAlpha) {
@@ -206,7 +223,8 @@ TEST_F(AdapterTest, LoadNamesWhatIsMissingAndAnotherAlpha) {
   ASSERT_TRUE(adapter.Save(Path("a.safetensors"), Dtype::kFloat32, {}).ok());
   AdapterLayout louder = adapter.layout();
   for (AdapterModule& module : louder.modules) module.alpha *= 2;
-  const absl::Status alpha = Adapter::Create(model_, louder, at::kCPU, false).Load(Path("a.safetensors"));
+  const absl::Status alpha =
+      Adapter::Create(model_, louder, at::kCPU, false).Load(Path("a.safetensors"));
   EXPECT_EQ(alpha.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(alpha), HasSubstr("alpha"));
 }

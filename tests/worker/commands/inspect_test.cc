@@ -11,7 +11,9 @@
 namespace blockswap::worker {
 namespace {
 
-std::string DigitsBase() { return std::string(std::getenv("BLOCKSWAP_SOURCE_DIR")) + "/deploy/examples/digits-base"; }
+std::string DigitsBase() {
+  return std::string(std::getenv("BLOCKSWAP_SOURCE_DIR")) + "/deploy/examples/digits-base";
+}
 
 TEST(InspectTest, SaysWhatACheckpointIsFromItsHeader) {
   const auto report = InspectCheckpoint(DigitsBase(), "");
@@ -33,7 +35,8 @@ TEST(InspectTest, SaysWhatACheckpointIsFromItsHeader) {
   EXPECT_EQ(tensors, (*report)["tensors"].get<int64_t>());
   EXPECT_EQ(tensors, 6 * 32 + 13);
   EXPECT_EQ(bytes, (*report)["bytes"].get<int64_t>());
-  // A packed block holds its parameters in two bytes each, plus less than one alignment unit a tensor.
+  // A packed block holds its parameters in two bytes each, plus less than one alignment unit a
+  // tensor.
   const int64_t parameters = (*report)["blocks"]["parameters_each"].get<int64_t>();
   const int64_t packed = (*report)["blocks"]["packed_bytes_each_bf16"].get<int64_t>();
   EXPECT_GE(packed, 2 * parameters);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interoperability tests of the probe do not cover: its refusals and its report. They hold its numbers to diffusers.
+// What the interoperability tests of the probe do not cover: its refusals and its report. They hold
+// its numbers to diffusers.
 #include "worker/commands/probe.h"
 
 #include <ATen/ATen.h>
@@ -21,8 +22,8 @@
 namespace blockswap::worker {
 namespace {
 
-using testing::RandomTensor;
 using ::testing::HasSubstr;
+using testing::RandomTensor;
 
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -30,7 +31,8 @@ class ProbeTest : public ::testing::Test {
  protected:
   ProbeTest() : directory_(::testing::TempDir() + "/probe-XXXXXX") {
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
-    options_.weights = std::string(std::getenv("BLOCKSWAP_SOURCE_DIR")) + "/deploy/examples/digits-base";
+    options_.weights =
+        std::string(std::getenv("BLOCKSWAP_SOURCE_DIR")) + "/deploy/examples/digits-base";
     options_.inputs = directory_ + "/inputs.safetensors";
     options_.outputs = directory_ + "/outputs.safetensors";
     options_.gradients = true;
@@ -48,9 +50,11 @@ class ProbeTest : public ::testing::Test {
   absl::StatusOr<std::string> RunOn(const Tensors& inputs) const {
     std::vector<TensorToWrite> writes;
     for (const auto& [name, tensor] : inputs) {
-      writes.push_back({name, tensor.scalar_type() == at::kLong ? StoredType::kI64 : StoredType::kF32,
+      writes.push_back({name,
+                        tensor.scalar_type() == at::kLong ? StoredType::kI64 : StoredType::kF32,
                         tensor.sizes().vec(),
-                        absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes())});
+                        absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                                            tensor.nbytes())});
     }
     EXPECT_TRUE(WriteSafetensors(options_.inputs, writes, {}).ok());
     return Probe(options_);
@@ -91,15 +95,20 @@ TEST_F(ProbeTest, RefusesInputsThatDoNotFit) {
     inputs[name] = tensor;
     return inputs;
   };
-  ExpectRefused(with("hidden_states", RandomTensor({2, 6, 5}, 1)), "'hidden_states' has shape [2, 6, 5]");
-  ExpectRefused(with("hidden_states", RandomTensor({2, 7, 4}, 1)), "describes 6 tokens, 'hidden_states' has 7");
+  ExpectRefused(with("hidden_states", RandomTensor({2, 6, 5}, 1)),
+                "'hidden_states' has shape [2, 6, 5]");
+  ExpectRefused(with("hidden_states", RandomTensor({2, 7, 4}, 1)),
+                "describes 6 tokens, 'hidden_states' has 7");
   ExpectRefused(with("timestep", at::zeros({3})), "'timestep' has shape [3]");
   ExpectRefused(with("timestep", at::zeros({2}, at::kLong)), "'timestep' has type I64");
   ExpectRefused(with("grad_output", RandomTensor({2, 6, 3}, 1)), "'grad_output'");
   ExpectRefused(with("guidance", at::zeros({2})), "'guidance'");
-  ExpectRefused(with("img_shapes", at::tensor({1, 2, 3, 1, 3, 2}, at::kLong).view({2, 1, 3})), "differs between samples");
-  ExpectRefused(with("img_shapes", at::tensor({1, -2, -3, 1, -2, -3}, at::kLong).view({2, 1, 3})), "side -2");
-  for (const std::vector<int64_t>& row : {std::vector<int64_t>{1, 0, 1, 1, 1}, {1, 1, 2, 0, 0}, {0, 1, 1, 1, 1}}) {
+  ExpectRefused(with("img_shapes", at::tensor({1, 2, 3, 1, 3, 2}, at::kLong).view({2, 1, 3})),
+                "differs between samples");
+  ExpectRefused(with("img_shapes", at::tensor({1, -2, -3, 1, -2, -3}, at::kLong).view({2, 1, 3})),
+                "side -2");
+  for (const std::vector<int64_t>& row :
+       {std::vector<int64_t>{1, 0, 1, 1, 1}, {1, 1, 2, 0, 0}, {0, 1, 1, 1, 1}}) {
     const at::Tensor mask = at::stack({at::ones({5}, at::kLong), at::tensor(row, at::kLong)});
     ExpectRefused(with("encoder_hidden_states_mask", mask), "encoder_hidden_states_mask");
   }

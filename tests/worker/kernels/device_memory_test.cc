@@ -76,7 +76,7 @@ TEST(DeviceMemoryTest, BeyondTheBudgetIsResourceExhaustedWithNumbers) {
   const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr("activations"));
   EXPECT_THAT(message, HasSubstr(std::to_string(3 * kBytes)));  // the budget
-  EXPECT_THAT(message, HasSubstr("12032"));                     // what was asked for: 12000 rounded up
+  EXPECT_THAT(message, HasSubstr("12032"));  // what was asked for: 12000 rounded up
   EXPECT_EQ(ledger.Snapshot().total_bytes, kBytes);
   // The refusal leaves the allocator as it was.
   EXPECT_TRUE(RunContained([] {

@@ -42,7 +42,8 @@ TEST(TorchBoundaryTest, OutOfMemoryIsResourceExhausted) {
 }
 
 TEST(TorchBoundaryTest, OtherExceptionsAreUnknown) {
-  const absl::Status status = RunContained([]() -> absl::Status { throw std::runtime_error("odd\nmore"); });
+  const absl::Status status =
+      RunContained([]() -> absl::Status { throw std::runtime_error("odd\nmore"); });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
   EXPECT_THAT(Message(status), HasSubstr("odd"));
   EXPECT_THAT(Message(status), Not(HasSubstr("more")));

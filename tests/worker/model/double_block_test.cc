@@ -40,8 +40,12 @@ TestLinear MakeLinear(int64_t in, int64_t out, int64_t sample) {
   TestLinear linear;
   linear.weight = RandomTensor({out, in}, sample, 0.2);
   linear.bias = RandomTensor({out}, sample + 1, 0.2);
-  linear.adapter = {RandomTensor({2, in}, sample + 2, 0.2), RandomTensor({out, 2}, sample + 3, 0.3),
-                    at::zeros({2, in}), at::zeros({out, 2}), 0.75, true};
+  linear.adapter = {RandomTensor({2, in}, sample + 2, 0.2),
+                    RandomTensor({out, 2}, sample + 3, 0.3),
+                    at::zeros({2, in}),
+                    at::zeros({out, 2}),
+                    0.75,
+                    true};
   linear.down_leaf = linear.adapter.down.to(at::kDouble).requires_grad_();
   linear.up_leaf = linear.adapter.up.to(at::kDouble).requires_grad_();
   return linear;
@@ -53,20 +57,23 @@ struct TestStream {
 
   explicit TestStream(int64_t sample) {
     const std::map<std::string, std::pair<int64_t, int64_t>> sizes = {
-        {"q", {kDim, kDim}}, {"k", {kDim, kDim}}, {"v", {kDim, kDim}}, {"o", {kDim, kDim}},
-        {"in", {kDim, 4 * kDim}}, {"out", {4 * kDim, kDim}}, {"mod", {kDim, 6 * kDim}}};
-    for (const auto& [name, size] : sizes) linears[name] = MakeLinear(size.first, size.second, sample += 10);
+        {"q", {kDim, kDim}},      {"k", {kDim, kDim}},      {"v", {kDim, kDim}},
+        {"o", {kDim, kDim}},      {"in", {kDim, 4 * kDim}}, {"out", {4 * kDim, kDim}},
+        {"mod", {kDim, 6 * kDim}}};
+    for (const auto& [name, size] : sizes)
+      linears[name] = MakeLinear(size.first, size.second, sample += 10);
     query_norm = RandomTensor({kHeadDim}, sample + 5, 0.3).add_(1);
     key_norm = RandomTensor({kHeadDim}, sample + 6, 0.3).add_(1);
   }
   StreamWeights Weights() const {
-    return {linears.at("q").Ref(), linears.at("k").Ref(), linears.at("v").Ref(), linears.at("o").Ref(),
-            linears.at("in").Ref(), linears.at("out").Ref(), linears.at("mod").Ref(), WeightRef(&query_norm),
-            WeightRef(&key_norm)};
+    return {linears.at("q").Ref(),   linears.at("k").Ref(),  linears.at("v").Ref(),
+            linears.at("o").Ref(),   linears.at("in").Ref(), linears.at("out").Ref(),
+            linears.at("mod").Ref(), WeightRef(&query_norm), WeightRef(&key_norm)};
   }
 };
 
-// The block written down plainly in fp64: every token has its own modulation row, attention is a softmax over a matrix.
+// The block written down plainly in fp64: every token has its own modulation row, attention is a
+// softmax over a matrix.
 at::Tensor PlainNorm(const at::Tensor& x) {
   const at::Tensor centred = x - x.mean(-1, true);
   return centred * at::rsqrt(centred.square().mean(-1, true) + kEps);
@@ -74,31 +81,38 @@ at::Tensor PlainNorm(const at::Tensor& x) {
 
 at::Tensor PlainHeads(const at::Tensor& x, const at::Tensor& norm, const RotaryTable& table) {
   const at::Tensor heads = x.unflatten(-1, {kHeads, kHeadDim});
-  const at::Tensor normed = heads * at::rsqrt(heads.square().mean(-1, true) + kEps) * norm.to(at::kDouble);
-  const at::Tensor turns = at::complex(table.cos_LP, table.sin_LP).to(at::kComplexDouble).unsqueeze(1);
-  return at::view_as_real(at::view_as_complex(normed.unflatten(-1, {-1, 2}).contiguous()) * turns).flatten(-2);
+  const at::Tensor normed =
+      heads * at::rsqrt(heads.square().mean(-1, true) + kEps) * norm.to(at::kDouble);
+  const at::Tensor turns =
+      at::complex(table.cos_LP, table.sin_LP).to(at::kComplexDouble).unsqueeze(1);
+  return at::view_as_real(at::view_as_complex(normed.unflatten(-1, {-1, 2}).contiguous()) * turns)
+      .flatten(-2);
 }
 
 struct PlainStream {
   const TestStream& weights;
-  at::Tensor x;       // [B, L, D]
-  at::Tensor rows;    // [B, L, 6, D]
+  at::Tensor x;     // [B, L, D]
+  at::Tensor rows;  // [B, L, 6, D]
   RotaryTable table;
   at::Tensor Row(int64_t row) const { return rows.select(2, row); }
 };
 
-std::vector<at::Tensor> PlainBlock(const PlainStream& text, const PlainStream& image, const at::Tensor& attended) {
+std::vector<at::Tensor> PlainBlock(const PlainStream& text, const PlainStream& image,
+                                   const at::Tensor& attended) {
   std::vector<at::Tensor> q, k, v;
   for (const PlainStream* s : {&text, &image}) {
     const at::Tensor h = PlainNorm(s->x) * (1 + s->Row(kScale1)) + s->Row(kShift1);
-    q.push_back(PlainHeads(s->weights.linears.at("q").Reference(h), s->weights.query_norm, s->table));
+    q.push_back(
+        PlainHeads(s->weights.linears.at("q").Reference(h), s->weights.query_norm, s->table));
     k.push_back(PlainHeads(s->weights.linears.at("k").Reference(h), s->weights.key_norm, s->table));
     v.push_back(s->weights.linears.at("v").Reference(h).unflatten(-1, {kHeads, kHeadDim}));
   }
-  const at::Tensor scores = at::einsum("blhd,bmhd->bhlm", {at::cat(q, 1), at::cat(k, 1)}) / std::sqrt(double{kHeadDim});
+  const at::Tensor scores =
+      at::einsum("blhd,bmhd->bhlm", {at::cat(q, 1), at::cat(k, 1)}) / std::sqrt(double{kHeadDim});
   const at::Tensor masked = scores.masked_fill(attended.logical_not().unsqueeze(1).unsqueeze(1),
                                                -std::numeric_limits<double>::infinity());
-  const at::Tensor joint = at::einsum("bhlm,bmhd->blhd", {at::softmax(masked, -1), at::cat(v, 1)}).flatten(-2);
+  const at::Tensor joint =
+      at::einsum("bhlm,bmhd->blhd", {at::softmax(masked, -1), at::cat(v, 1)}).flatten(-2);
   std::vector<at::Tensor> outputs;
   int64_t first = 0;
   for (const PlainStream* s : {&text, &image}) {
@@ -106,8 +120,8 @@ std::vector<at::Tensor> PlainBlock(const PlainStream& text, const PlainStream& i
     first += s->x.size(1);
     const at::Tensor y = s->x + s->Row(kGate1) * s->weights.linears.at("o").Reference(own);
     const at::Tensor h = PlainNorm(y) * (1 + s->Row(kScale2)) + s->Row(kShift2);
-    const at::Tensor mlp =
-        s->weights.linears.at("out").Reference(at::gelu(s->weights.linears.at("in").Reference(h), "tanh"));
+    const at::Tensor mlp = s->weights.linears.at("out").Reference(
+        at::gelu(s->weights.linears.at("in").Reference(h), "tanh"));
     outputs.push_back(y + s->Row(kGate2) * mlp);
   }
   return outputs;
@@ -129,7 +143,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, DoubleBlockTest,
                          ::testing::Values(BlockCase{"single", 1, 4, 6, {6}, false},
                                            BlockCase{"batch_with_padding", 3, 5, 6, {6}, true},
                                            BlockCase{"two_times", 1, 4, 7, {4, 3}, false},
-                                           BlockCase{"two_times_in_a_batch", 2, 5, 7, {3, 4}, true}),
+                                           BlockCase{
+                                               "two_times_in_a_batch", 2, 5, 7, {3, 4}, true}),
                          [](const auto& info) { return info.param.name; });
 
 RotaryTable MakeTable(int64_t tokens) {
@@ -141,7 +156,8 @@ RotaryTable MakeTable(int64_t tokens) {
 at::Tensor PerToken(const at::Tensor& rows_BGKD, const TimeGroups& groups) {
   std::vector<at::Tensor> parts;
   for (size_t g = 0; g < groups.size(); ++g) {
-    parts.push_back(rows_BGKD.narrow(1, static_cast<int64_t>(g), 1).expand({-1, groups[g], -1, -1}));
+    parts.push_back(
+        rows_BGKD.narrow(1, static_cast<int64_t>(g), 1).expand({-1, groups[g], -1, -1}));
   }
   return at::cat(parts, 1);
 }
@@ -153,37 +169,47 @@ void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std
 
 TEST_P(DoubleBlockTest, MatchesThePlainFormulaAndItsGradients) {
   const BlockCase& c = GetParam();
-  const at::Tensor time = RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
+  const at::Tensor time =
+      RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
   const at::Tensor text_time = time.narrow(1, 0, 1).contiguous();
-  const at::Tensor x = RandomTensor({c.batch, c.image, kDim}, 2), y = RandomTensor({c.batch, c.text, kDim}, 3);
-  const at::Tensor x_grad = RandomTensor({c.batch, c.image, kDim}, 4), y_grad = RandomTensor({c.batch, c.text, kDim}, 5);
+  const at::Tensor x = RandomTensor({c.batch, c.image, kDim}, 2),
+                   y = RandomTensor({c.batch, c.text, kDim}, 3);
+  const at::Tensor x_grad = RandomTensor({c.batch, c.image, kDim}, 4),
+                   y_grad = RandomTensor({c.batch, c.text, kDim}, 5);
   at::Tensor attended = at::ones({c.batch, c.text + c.image}, at::kBool);
   if (c.masked) attended.select(0, 0).narrow(0, 2, c.text - 2).fill_(false);
 
   const RotaryTable table = MakeTable(c.text + c.image);
-  const at::Tensor x_wide = x.to(at::kDouble).requires_grad_(), y_wide = y.to(at::kDouble).requires_grad_();
+  const at::Tensor x_wide = x.to(at::kDouble).requires_grad_(),
+                   y_wide = y.to(at::kDouble).requires_grad_();
   const auto rows = [](const TestStream& s, const at::Tensor& t) {
     return s.linears.at("mod").Reference(t.to(at::kDouble)).unflatten(-1, {6, kDim});
   };
-  const auto expected = PlainBlock({text_, y_wide, PerToken(rows(text_, text_time), {c.text}), table.Tokens(0, c.text)},
-                                   {image_, x_wide, PerToken(rows(image_, time), c.image_groups),
-                                    table.Tokens(c.text, c.image)},
-                                   attended);
-  torch::autograd::backward({expected[0], expected[1]}, {y_grad.to(at::kDouble), x_grad.to(at::kDouble)});
+  const auto expected = PlainBlock(
+      {text_, y_wide, PerToken(rows(text_, text_time), {c.text}), table.Tokens(0, c.text)},
+      {image_, x_wide, PerToken(rows(image_, time), c.image_groups), table.Tokens(c.text, c.image)},
+      attended);
+  torch::autograd::backward({expected[0], expected[1]},
+                            {y_grad.to(at::kDouble), x_grad.to(at::kDouble)});
 
   DoubleBlockSetting setting;
   setting.attention.num_heads = kHeads;
   setting.attention.table = table;
   if (c.masked) {
-    setting.attention.key_bias_B11L = at::zeros({c.batch, c.text + c.image})
-                                          .masked_fill_(attended.logical_not(), -std::numeric_limits<double>::infinity())
-                                          .unsqueeze(1).unsqueeze(1);
+    setting.attention.key_bias_B11L =
+        at::zeros({c.batch, c.text + c.image})
+            .masked_fill_(attended.logical_not(), -std::numeric_limits<double>::infinity())
+            .unsqueeze(1)
+            .unsqueeze(1);
   }
   const at::Tensor x_leaf = x.detach().requires_grad_(), y_leaf = y.detach().requires_grad_();
-  const DoubleStreams actual = ForwardDoubleBlock(
-      {x_leaf, y_leaf}, image_.Weights(), text_.Weights(),
-      MakeModulation(time, image_.linears.at("mod").Ref(), kNumModulationRows, c.image_groups, nullptr),
-      MakeModulation(text_time, text_.linears.at("mod").Ref(), kNumModulationRows, {c.text}, nullptr), setting);
+  const DoubleStreams actual =
+      ForwardDoubleBlock({x_leaf, y_leaf}, image_.Weights(), text_.Weights(),
+                         MakeModulation(time, image_.linears.at("mod").Ref(), kNumModulationRows,
+                                        c.image_groups, nullptr),
+                         MakeModulation(text_time, text_.linears.at("mod").Ref(),
+                                        kNumModulationRows, {c.text}, nullptr),
+                         setting);
   torch::autograd::backward({actual.image_BSD, actual.text_BTD}, {x_grad, y_grad});
 
   ExpectClose(actual.image_BSD, expected[1], "image");
@@ -200,7 +226,8 @@ TEST_P(DoubleBlockTest, MatchesThePlainFormulaAndItsGradients) {
 
 TEST_P(DoubleBlockTest, CachedModulationGivesTheSameBits) {
   const BlockCase& c = GetParam();
-  const at::Tensor time = RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
+  const at::Tensor time =
+      RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
   const at::Tensor x = RandomTensor({c.batch, c.image, kDim}, 2);
   const LinearRef linear = image_.linears.at("mod").Ref();
   at::Tensor cached;
@@ -208,7 +235,8 @@ TEST_P(DoubleBlockTest, CachedModulationGivesTheSameBits) {
   for (int call = 0; call < 2; ++call) {
     image_.linears.at("mod").adapter.up_grad.zero_();
     const at::Tensor leaf = x.detach().requires_grad_();
-    const Modulation modulation = MakeModulation(time, linear, kNumModulationRows, c.image_groups, &cached);
+    const Modulation modulation =
+        MakeModulation(time, linear, kNumModulationRows, c.image_groups, &cached);
     const at::Tensor y = ModulatedNorm(leaf, modulation, kShift1, kScale1, kEps);
     torch::autograd::backward({y}, {x});
     outputs.push_back(y.detach());
@@ -223,9 +251,11 @@ TEST_P(DoubleBlockTest, CachedModulationGivesTheSameBits) {
 
 TEST_P(DoubleBlockTest, WithoutATextContinuationTheImageIsTheSame) {
   const BlockCase& c = GetParam();
-  const at::Tensor time = RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
+  const at::Tensor time =
+      RandomTensor({c.batch, static_cast<int64_t>(c.image_groups.size()), kDim}, 1);
   const at::Tensor text_time = time.narrow(1, 0, 1).contiguous();
-  const at::Tensor x = RandomTensor({c.batch, c.image, kDim}, 2), y = RandomTensor({c.batch, c.text, kDim}, 3);
+  const at::Tensor x = RandomTensor({c.batch, c.image, kDim}, 2),
+                   y = RandomTensor({c.batch, c.text, kDim}, 3);
   const at::NoGradGuard no_grad;
   DoubleBlockSetting setting;
   setting.attention.num_heads = kHeads;
@@ -234,10 +264,10 @@ TEST_P(DoubleBlockTest, WithoutATextContinuationTheImageIsTheSame) {
   for (bool continues : {true, false}) {
     setting.text_continues = continues;
     images.push_back(ForwardDoubleBlock({x, y}, image_.Weights(), text_.Weights(),
-                                        MakeModulation(time, image_.linears.at("mod").Ref(), kNumModulationRows,
-                                                       c.image_groups, nullptr),
-                                        MakeModulation(text_time, text_.linears.at("mod").Ref(), kNumModulationRows,
-                                                       {c.text}, nullptr),
+                                        MakeModulation(time, image_.linears.at("mod").Ref(),
+                                                       kNumModulationRows, c.image_groups, nullptr),
+                                        MakeModulation(text_time, text_.linears.at("mod").Ref(),
+                                                       kNumModulationRows, {c.text}, nullptr),
                                         setting)
                          .image_BSD);
   }

@@ -28,12 +28,13 @@ struct Operands {
 
 Operands MakeOperands(at::ScalarType type = at::kFloat) {
   return {RandomTensor({2, 9, 16}, 1).to(type), RandomTensor({24, 16}, 2, 0.25).to(type),
-          RandomTensor({24}, 3).to(type), RandomTensor({3, 16}, 4, 0.25), RandomTensor({24, 3}, 5, 0.5),
-          RandomTensor({2, 9, 24}, 6).to(type)};
+          RandomTensor({24}, 3).to(type),       RandomTensor({3, 16}, 4, 0.25),
+          RandomTensor({24, 3}, 5, 0.5),        RandomTensor({2, 9, 24}, 6).to(type)};
 }
 
 LoraModule ModuleOf(const Operands& operands) {
-  return {operands.down, operands.up, at::zeros_like(operands.down), at::zeros_like(operands.up), operands.scale, true};
+  return {operands.down,  operands.up, at::zeros_like(operands.down), at::zeros_like(operands.up),
+          operands.scale, true};
 }
 
 struct Gradients {
@@ -54,7 +55,8 @@ Gradients Reference(const Operands& operands, bool adapted, bool gelu) {
 Gradients Actual(const Operands& operands, LoraModule* adapter, bool gelu) {
   const at::Tensor x = operands.x.detach().requires_grad_();
   const LinearRef linear{WeightRef(&operands.weight), WeightRef(&operands.bias), adapter};
-  const at::Tensor y = ApplyLinear(x, linear, gelu ? InputActivation::kGeluTanh : InputActivation::kNone);
+  const at::Tensor y =
+      ApplyLinear(x, linear, gelu ? InputActivation::kGeluTanh : InputActivation::kNone);
   torch::autograd::backward({y}, {operands.grad});
   return {y.detach(), x.grad(), adapter == nullptr ? at::Tensor() : adapter->down_grad,
           adapter == nullptr ? at::Tensor() : adapter->up_grad};
@@ -90,7 +92,9 @@ TEST_P(LinearTest, AdaptedIsCloseInBFloat16) {
   const Gradients actual = Actual(operands, &adapter, GetParam());
   EXPECT_EQ(actual.y.scalar_type(), at::kBFloat16);
   EXPECT_EQ(actual.down.scalar_type(), at::kFloat);
-  for (const auto& [a, e] : {std::pair{actual.y, expected.y}, {actual.x, expected.x}, {actual.down, expected.down},
+  for (const auto& [a, e] : {std::pair{actual.y, expected.y},
+                             {actual.x, expected.x},
+                             {actual.down, expected.down},
                              {actual.up, expected.up}}) {
     EXPECT_LT(((a - e).norm() / e.norm()).item<double>(), 1e-2);
   }
@@ -143,7 +147,8 @@ TEST(LinearGradientTest, AnAdapterWithoutGradientBuffersStillActs) {
   const Operands operands = MakeOperands();
   LoraModule adapter = ModuleOf(operands);
   adapter.down_grad = adapter.up_grad = at::Tensor();
-  const Gradients expected = Reference(operands, true, true), actual = Actual(operands, &adapter, true);
+  const Gradients expected = Reference(operands, true, true),
+                  actual = Actual(operands, &adapter, true);
   EXPECT_LT(RelativeError(actual.y, expected.y), 1e-5);
   EXPECT_LT(RelativeError(actual.x, expected.x), 1e-5);
 }

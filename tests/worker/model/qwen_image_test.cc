@@ -17,13 +17,13 @@ namespace {
 
 using offload::Direction;
 using offload::PassKind;
+using ::testing::HasSubstr;
 using testing::MakeHostDevice;
 using testing::MakeInputs;
 using testing::MakeRandomAdapter;
 using testing::MakeSwapper;
 using testing::MakeTinyCheckpoint;
 using testing::TinyCheckpoint;
-using ::testing::HasSubstr;
 
 class QwenImageTest : public ::testing::Test {
  protected:
@@ -40,7 +40,8 @@ class QwenImageTest : public ::testing::Test {
   }
 
   BlockWeights Weights(const offload::BlockLease& lease, int block) const {
-    return WeightsOfLease(lease, checkpoint_.model.blocks[static_cast<size_t>(block)], Dtype::kFloat32, at::kCPU);
+    return WeightsOfLease(lease, checkpoint_.model.blocks[static_cast<size_t>(block)],
+                          Dtype::kFloat32, at::kCPU);
   }
 
   const TinyCheckpoint checkpoint_;
@@ -51,7 +52,8 @@ class QwenImageTest : public ::testing::Test {
   std::unique_ptr<Model> model_;
 };
 
-// F078: a weight that autograd keeps would be overwritten by the next block, and would pin its slot.
+// F078: a weight that autograd keeps would be overwritten by the next block, and would pin its
+// slot.
 TEST_F(QwenImageTest, NoNodeOfABlocksGraphKeepsABaseWeight) {
   const auto conditioning = model_->Condition(inputs_);
   Streams streams = model_->Embed(inputs_);
@@ -96,9 +98,11 @@ TEST_F(QwenImageTest, WeightsAreViewsOfTheLeaseAndRefusedAfterIt) {
   EXPECT_EQ(first.const_data_ptr(), again.const_data_ptr());
   EXPECT_EQ(first.sizes(), at::IntArrayRef(checkpoint_.model.blocks[2].tensors[0].shape));
   at::Tensor stored = at::empty_like(first);
-  ASSERT_TRUE(checkpoint_.source->Read(checkpoint_.model.blocks[2].tensors[0].name, Dtype::kFloat32,
-                                       absl::MakeSpan(static_cast<std::byte*>(stored.data_ptr()), stored.nbytes()))
-                  .ok());
+  ASSERT_TRUE(
+      checkpoint_.source
+          ->Read(checkpoint_.model.blocks[2].tensors[0].name, Dtype::kFloat32,
+                 absl::MakeSpan(static_cast<std::byte*>(stored.data_ptr()), stored.nbytes()))
+          .ok());
   EXPECT_TRUE(at::equal(first, stored));
   lease->Release();
   const absl::Status status = RunContained([&] {
@@ -117,7 +121,8 @@ TEST_F(QwenImageTest, PaddedTextChangesNothingForTheImage) {
     Streams streams = model_->Embed(inputs);
     for (int block = 0; block < model_->num_blocks(); ++block) {
       const auto lease = swapper_->Acquire(block, Direction::kForward);
-      streams = model_->ForwardBlock(block, streams, *conditioning, Weights(*lease, block), adapter_.block(block));
+      streams = model_->ForwardBlock(block, streams, *conditioning, Weights(*lease, block),
+                                     adapter_.block(block));
     }
     return model_->Head(streams, *conditioning);
   };
@@ -127,9 +132,11 @@ TEST_F(QwenImageTest, PaddedTextChangesNothingForTheImage) {
   padded.encoder_mask_BT = at::ones({1, 10}, at::kLong);
   padded.encoder_mask_BT.narrow(1, 7, 3).zero_();
   const at::Tensor plain = output(inputs_), masked = output(padded);
-  EXPECT_LT((plain - masked).abs().max().item<double>(), 1e-4 * plain.square().mean().sqrt().item<double>());
+  EXPECT_LT((plain - masked).abs().max().item<double>(),
+            1e-4 * plain.square().mean().sqrt().item<double>());
   padded.encoder_mask_BT.fill_(1);
-  EXPECT_GT((plain - output(padded)).abs().max().item<double>(), 1e-2 * plain.square().mean().sqrt().item<double>());
+  EXPECT_GT((plain - output(padded)).abs().max().item<double>(),
+            1e-2 * plain.square().mean().sqrt().item<double>());
 }
 
 TEST_F(QwenImageTest, CreateModelNamesAFamilyWithoutAForward) {

@@ -55,7 +55,8 @@ at::Tensor RandomWeight(const TensorSpec& spec, int64_t sample) {
       spec.name.find("bias") == std::string::npos) {
     return RandomTensor(spec.shape, sample, 0.3).add_(1.0);
   }
-  const double scale = spec.shape.size() == 2 ? 1.0 / std::sqrt(static_cast<double>(spec.shape[1])) : 0.2;
+  const double scale =
+      spec.shape.size() == 2 ? 1.0 / std::sqrt(static_cast<double>(spec.shape[1])) : 0.2;
   return RandomTensor(spec.shape, sample, scale);
 }
 
@@ -75,8 +76,10 @@ class ScratchDirectory {
 
 at::Tensor RandomTensor(std::vector<int64_t> shape, int64_t sample, double scale) {
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(at::kFloat));
-  const absl::Span<float> numbers(tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel()));
-  // Large tensors repeat a run whose length is prime, so that no row equals another: drawing them all would take most of a test.
+  const absl::Span<float> numbers(tensor.mutable_data_ptr<float>(),
+                                  static_cast<size_t>(tensor.numel()));
+  // Large tensors repeat a run whose length is prime, so that no row equals another: drawing them
+  // all would take most of a test.
   const size_t drawn = std::min<size_t>(numbers.size(), 100'003);
   CounterRandom({kTestSeed, 0, sample, RandomPurpose::kTest}).FillNormal(numbers.first(drawn));
   for (size_t i = drawn; i < numbers.size(); ++i) numbers[i] = numbers[i - drawn];
@@ -87,19 +90,22 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
   const QwenImageConfig config = ConfigOf(shape);
   std::vector<TensorSpec> specs = DescribeQwenImageEdges(config);
   for (int i = 0; i < shape.layers; ++i) {
-    for (TensorSpec& spec : DescribeQwenImageBlock(config, i).tensors) specs.push_back(std::move(spec));
+    for (TensorSpec& spec : DescribeQwenImageBlock(config, i).tensors)
+      specs.push_back(std::move(spec));
   }
   std::vector<at::Tensor> values;
   std::vector<TensorToWrite> writes;
   for (const TensorSpec& spec : specs) {
     values.push_back(RandomWeight(spec, static_cast<int64_t>(values.size())));
-    writes.push_back({spec.name, StoredType::kF32, spec.shape,
-                      absl::MakeConstSpan(static_cast<const std::byte*>(values.back().const_data_ptr()),
-                                          values.back().nbytes())});
+    writes.push_back(
+        {spec.name, StoredType::kF32, spec.shape,
+         absl::MakeConstSpan(static_cast<const std::byte*>(values.back().const_data_ptr()),
+                             values.back().nbytes())});
   }
   // The file stays mapped after its directory is gone.
   const ScratchDirectory scratch;
-  const std::string weights = scratch.path() + "/weights.safetensors", json = scratch.path() + "/config.json";
+  const std::string weights = scratch.path() + "/weights.safetensors",
+                    json = scratch.path() + "/config.json";
   EXPECT_TRUE(WriteSafetensors(weights, writes, {}).ok());
   WriteConfig(json, config);
   TinyCheckpoint checkpoint;
@@ -109,7 +115,8 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
   auto described = (*DetectFamily(*checkpoint.source))->Describe(*checkpoint.source, dtype);
   EXPECT_TRUE(described.ok()) << described.status().message();
   checkpoint.model = *std::move(described);
-  for (const DescribedBlock& block : checkpoint.model.blocks) checkpoint.profiles.push_back(PackBlock(block, dtype));
+  for (const DescribedBlock& block : checkpoint.model.blocks)
+    checkpoint.profiles.push_back(PackBlock(block, dtype));
   return checkpoint;
 }
 
@@ -128,8 +135,8 @@ Adapter MakeRandomAdapter(const ModelDescription& model, bool with_gradients) {
   return adapter;
 }
 
-ModelInputs MakeInputs(const ModelDescription& model, int64_t batch, std::vector<std::array<int64_t, 3>> images,
-                       int64_t text_tokens) {
+ModelInputs MakeInputs(const ModelDescription& model, int64_t batch,
+                       std::vector<std::array<int64_t, 3>> images, int64_t text_tokens) {
   int64_t tokens = 0;
   for (const auto& [frames, height, width] : images) tokens += frames * height * width;
   ModelInputs inputs;
@@ -146,13 +153,15 @@ std::unique_ptr<offload::HostDevice> MakeHostDevice(offload::HostDeviceOptions o
   return *std::move(device);
 }
 
-std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpoint, const Placement& placement,
+std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpoint,
+                                                   const Placement& placement,
                                                    offload::DeviceRuntime* device) {
   const offload::HostFacts host = offload::ReadHostFacts();
   const TokenCounts tokens{64, 16, 2};
   offload::PlanRequest request;
   request.model = (*DetectFamily(*checkpoint.source))
-                      ->Profile(checkpoint.model, {}, absl::MakeConstSpan(&tokens, 1), /*gradient_checkpointing=*/true);
+                      ->Profile(checkpoint.model, {}, absl::MakeConstSpan(&tokens, 1),
+                                /*gradient_checkpointing=*/true);
   request.device_free_bytes = device->facts().free_bytes;
   request.host_available_bytes = host.available_bytes;
   request.lockable_bytes = host.lockable_bytes;
@@ -164,10 +173,11 @@ std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpo
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   const auto read_block = [&](int block, absl::Span<std::byte> destination) {
     const auto index = static_cast<size_t>(block);
-    return ReadPackedBlock(*checkpoint.source, checkpoint.model.blocks[index], checkpoint.profiles[index],
-                           checkpoint.model.dtype, destination);
+    return ReadPackedBlock(*checkpoint.source, checkpoint.model.blocks[index],
+                           checkpoint.profiles[index], checkpoint.model.dtype, destination);
   };
-  auto swapper = offload::BlockSwapper::Create(device, *std::move(plan), checkpoint.profiles, read_block);
+  auto swapper =
+      offload::BlockSwapper::Create(device, *std::move(plan), checkpoint.profiles, read_block);
   EXPECT_TRUE(swapper.ok()) << swapper.status().message();
   return *std::move(swapper);
 }

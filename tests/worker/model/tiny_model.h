@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small random Qwen-Image checkpoint on disk, and everything it takes to walk it on the host device.
+// A small random Qwen-Image checkpoint on disk, and everything it takes to walk it on the host
+// device.
 #ifndef BLOCKSWAP_TESTS_WORKER_MODEL_TINY_MODEL_H_
 #define BLOCKSWAP_TESTS_WORKER_MODEL_TINY_MODEL_H_
 
@@ -39,8 +40,8 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype);
 // Adapters on every linear of every block, rank and alpha varying, both factors random.
 Adapter MakeRandomAdapter(const ModelDescription& model, bool with_gradients);
 
-ModelInputs MakeInputs(const ModelDescription& model, int64_t batch, std::vector<std::array<int64_t, 3>> images,
-                       int64_t text_tokens);
+ModelInputs MakeInputs(const ModelDescription& model, int64_t batch,
+                       std::vector<std::array<int64_t, 3>> images, int64_t text_tokens);
 
 struct Placement {
   int blocks_to_swap = 0;
@@ -50,7 +51,8 @@ struct Placement {
 };
 
 std::unique_ptr<offload::HostDevice> MakeHostDevice(offload::HostDeviceOptions options = {});
-std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpoint, const Placement& placement,
+std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpoint,
+                                                   const Placement& placement,
                                                    offload::DeviceRuntime* device);
 
 }  // namespace blockswap::worker::testing

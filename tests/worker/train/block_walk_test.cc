@@ -39,12 +39,14 @@ LossFunction GradientOf(const at::Tensor& gradient) {
 at::Tensor OutputGradient(const ModelInputs& inputs, const ModelDescription& model) {
   const QwenImageConfig& config = model.qwen_image;
   return RandomTensor({inputs.hidden_states_BSC.size(0), inputs.hidden_states_BSC.size(1),
-                       config.patch_size * config.patch_size * config.out_channels}, 1003);
+                       config.patch_size * config.patch_size * config.out_channels},
+                      1003);
 }
 
-// Runs `passes` training passes; the outcome is the last one's, so that later passes start from whatever the ring holds.
-Outcome RunTraining(const TinyCheckpoint& checkpoint, const ModelInputs& inputs, const Placement& placement,
-                    int passes = 2) {
+// Runs `passes` training passes; the outcome is the last one's, so that later passes start from
+// whatever the ring holds.
+Outcome RunTraining(const TinyCheckpoint& checkpoint, const ModelInputs& inputs,
+                    const Placement& placement, int passes = 2) {
   const auto device = MakeHostDevice();
   const auto swapper = MakeSwapper(checkpoint, placement, device.get());
   const auto model = CreateModel(checkpoint.model, *checkpoint.source, at::kCPU);
@@ -55,8 +57,9 @@ Outcome RunTraining(const TinyCheckpoint& checkpoint, const ModelInputs& inputs,
   for (int pass = 0; pass < passes; ++pass) {
     adapter.gradients().zero_();
     EXPECT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
-    auto result = WalkTraining(context, inputs, GradientOf(OutputGradient(inputs, checkpoint.model)),
-                               /*want_hidden_states_grad=*/true, nullptr);
+    auto result =
+        WalkTraining(context, inputs, GradientOf(OutputGradient(inputs, checkpoint.model)),
+                     /*want_hidden_states_grad=*/true, nullptr);
     EXPECT_TRUE(result.ok()) << result.status().message();
     if (!result.ok()) break;
     outcome = {result->output, result->hidden_states_grad, adapter.gradients()};
@@ -72,7 +75,9 @@ void ExpectSameBits(const Outcome& actual, const Outcome& expected) {
 
 class BlockWalkTest : public ::testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, BlockWalkTest, ::testing::Values(Dtype::kFloat32, Dtype::kBFloat16),
-                         [](const auto& info) { return info.param == Dtype::kFloat32 ? "fp32" : "bf16"; });
+                         [](const auto& info) {
+                           return info.param == Dtype::kFloat32 ? "fp32" : "bf16";
+                         });
 
 TEST_P(BlockWalkTest, EveryPlacementGivesTheBitsOfResidentBlocks) {
   const TinyCheckpoint checkpoint = MakeTinyCheckpoint({}, GetParam());
@@ -83,7 +88,8 @@ TEST_P(BlockWalkTest, EveryPlacementGivesTheBitsOfResidentBlocks) {
     for (int ring = 1; ring <= 3; ++ring) {
       for (PinPolicy pin : {PinPolicy::kAuto, PinPolicy::kNever}) {
         SCOPED_TRACE(::testing::Message() << blocks << " streamed, ring " << ring);
-        ExpectSameBits(RunTraining(checkpoint, inputs, {blocks, ring, TransferMode::kH2dOnly, pin}), resident);
+        ExpectSameBits(RunTraining(checkpoint, inputs, {blocks, ring, TransferMode::kH2dOnly, pin}),
+                       resident);
       }
     }
     SCOPED_TRACE(::testing::Message() << blocks << " exchanged");
@@ -101,7 +107,8 @@ TEST_P(BlockWalkTest, BatchesMasksAndReferenceImagesGiveTheSameBitsStreamed) {
   ExpectSameBits(RunTraining(checkpoint, inputs, {5, 2}), RunTraining(checkpoint, inputs, {}));
 }
 
-// F001: small test tensors stayed right when slots were given away too early; blocks of real width showed it.
+// F001: small test tensors stayed right when slots were given away too early; blocks of real width
+// showed it.
 TEST_P(BlockWalkTest, WideBlocksHaveTheGradientsOfResidentOnes) {
   TinyShape shape;
   shape.layers = 3;
@@ -114,7 +121,8 @@ TEST_P(BlockWalkTest, WideBlocksHaveTheGradientsOfResidentOnes) {
   const Outcome resident = RunTraining(checkpoint, inputs, {}, 1);
   // The noise floor on the CPU is zero.
   ExpectSameBits(RunTraining(checkpoint, inputs, {}, 1), resident);
-  for (const Placement& placement : {Placement{2, 1}, Placement{2, 2}, Placement{2, 1, TransferMode::kExchange}}) {
+  for (const Placement& placement :
+       {Placement{2, 1}, Placement{2, 2}, Placement{2, 1, TransferMode::kExchange}}) {
     ExpectSameBits(RunTraining(checkpoint, inputs, placement), resident);
   }
 }
@@ -132,7 +140,8 @@ TEST_P(BlockWalkTest, ASlowLinkChangesNoBit) {
   Adapter adapter = MakeRandomAdapter(checkpoint.model, true);
   const WalkContext context{model->get(), &checkpoint.model, swapper.get(), &adapter, at::kCPU};
   ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
-  const auto result = WalkTraining(context, inputs, GradientOf(OutputGradient(inputs, checkpoint.model)), true, nullptr);
+  const auto result = WalkTraining(
+      context, inputs, GradientOf(OutputGradient(inputs, checkpoint.model)), true, nullptr);
   ASSERT_TRUE(result.ok());
   ExpectSameBits({result->output, result->hidden_states_grad, adapter.gradients()}, resident);
 }
@@ -172,7 +181,9 @@ TEST_F(BlockWalkFaultTest, GradientsOfTwoPassesAddUp) {
   at::Tensor once;
   for (int pass = 0; pass < 2; ++pass) {
     ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
-    ASSERT_TRUE(WalkTraining(context, inputs_, GradientOf(OutputGradient(inputs_, checkpoint_.model)), false, nullptr).ok());
+    ASSERT_TRUE(WalkTraining(context, inputs_,
+                             GradientOf(OutputGradient(inputs_, checkpoint_.model)), false, nullptr)
+                    .ok());
     if (pass == 0) once = adapter_.gradients().clone();
   }
   const at::Tensor twice = once.mul(2);
@@ -216,7 +227,8 @@ TEST_F(BlockWalkFaultTest, ABudgetTooSmallForTheActivationsIsResourceExhausted) 
   ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
   const auto refused = WalkTraining(context, inputs_, loss, true, nullptr);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(std::to_string(budget)));
+  EXPECT_THAT(std::string(refused.status().message()),
+              ::testing::HasSubstr(std::to_string(budget)));
   // Nothing stays charged, and with a larger budget the same swapper goes on.
   EXPECT_EQ(device->ledger().Snapshot().total_bytes, before);
   device->ledger().SetBudget(0);
@@ -235,7 +247,10 @@ TEST_F(BlockWalkFaultTest, AnErrorOfTheLossEndsTheWalk) {
   const WalkContext context{model->get(), &checkpoint_.model, swapper.get(), &adapter_, at::kCPU};
   ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
   const auto result = WalkTraining(
-      context, inputs_, [](const at::Tensor&) -> absl::StatusOr<at::Tensor> { return absl::DataLossError("no loss"); },
+      context, inputs_,
+      [](const at::Tensor&) -> absl::StatusOr<at::Tensor> {
+        return absl::DataLossError("no loss");
+      },
       false, nullptr);
   EXPECT_EQ(result.status(), absl::DataLossError("no loss"));
   EXPECT_EQ(adapter_.gradients().abs().max().item<float>(), 0);
