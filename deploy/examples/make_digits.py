@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, required=True, help="directory to write (made when missing)")
     parser.add_argument("--style", choices=sorted(STYLES), default="inverted-slanted")
     parser.add_argument("--count", type=int, default=512, help="first COUNT digits; 0 means all 1,797")
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--sample-steps", type=int, default=20)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
