@@ -205,9 +205,15 @@ void LogStream::OnCancel() {
 }
 
 void LogStream::OnDone() {
+  std::shared_ptr<Link> link;
   {
-    base::MutexLock lock(link_->mutex);
-    link_->stream = nullptr;
+    // Start left this lock after all was set up: an order that does not rest on gRPC's alone.
+    base::MutexLock lock(mutex_);
+    link = link_;
+  }
+  {
+    base::MutexLock lock(link->mutex);
+    link->stream = nullptr;
   }
   rpc_.streams.fetch_sub(1, std::memory_order_relaxed);
   rpc_.metrics.WatchStreams("logs", -1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/watch_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -89,7 +90,9 @@ absl::Status WatchStream::Begin(const v1::WatchJobsRequest& request) {
   live_after_ = rpc_.hub.Subscribe(link_, stored);
   base::MutexLock lock(mutex_);
   snapshot_left_ = request.include_snapshot();
-  cursor_ = resume_after.value_or(live_after_);
+  // Without a token the watch begins now: what was stored before is in the snapshot, though the hub
+  // may still have it to deliver.
+  cursor_ = resume_after.value_or(std::max(stored, live_after_));
   return absl::OkStatus();
 }
 
@@ -298,9 +301,15 @@ void WatchStream::OnCancel() {
 }
 
 void WatchStream::OnDone() {
+  std::shared_ptr<Link> link;
   {
-    base::MutexLock lock(link_->mutex);
-    link_->stream = nullptr;
+    // Start left this lock after all was set up: an order that does not rest on gRPC's alone.
+    base::MutexLock lock(mutex_);
+    link = link_;
+  }
+  {
+    base::MutexLock lock(link->mutex);
+    link->stream = nullptr;
   }
   rpc_.streams.fetch_sub(1, std::memory_order_relaxed);
   rpc_.metrics.WatchStreams("events", -1);

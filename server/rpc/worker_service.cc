@@ -98,6 +98,8 @@ absl::StatusOr<std::shared_ptr<WorkerSeat>> WorkerServiceImpl::Authenticate(
 
 WorkerStream::WorkerStream(WorkerServiceImpl& service, grpc::CallbackServerContext& context)
     : service_(service), context_(context) {
+  // Locked for the callbacks: they see what was set up here.
+  base::MutexLock lock(mutex_);
   StartRead(&reading_);
 }
 
@@ -154,7 +156,12 @@ void WorkerStream::OnReadDone(bool ok) {
     }
     return;
   }
-  if (seat_ == nullptr) {
+  bool is_first = false;
+  {
+    base::MutexLock lock(mutex_);
+    is_first = seat_ == nullptr;
+  }
+  if (is_first) {
     HandleHello();
   } else {
     HandleMessage();
@@ -172,7 +179,10 @@ void WorkerStream::HandleHello() {
     Finish(ToGrpcStatus(seat.status()));
     return;
   }
-  seat_ = *std::move(seat);
+  {
+    base::MutexLock lock(mutex_);
+    seat_ = *std::move(seat);
+  }
   bool fruitless = false;
   {
     base::MutexLock lock(seat_->mutex);
@@ -238,11 +248,17 @@ void WorkerStream::OnCancel() {
 }
 
 void WorkerStream::OnDone() {
-  if (seat_ != nullptr) {
-    base::MutexLock lock(seat_->mutex);
-    if (seat_->stream == this) {
-      seat_->stream = nullptr;
-      if (seat_->observer != nullptr) seat_->observer->OnUpdate(seat_->key, 0, DetachedUpdate{});
+  std::shared_ptr<WorkerSeat> seat;
+  {
+    // An order between the callbacks that does not rest on gRPC's alone.
+    base::MutexLock lock(mutex_);
+    seat = seat_;
+  }
+  if (seat != nullptr) {
+    base::MutexLock lock(seat->mutex);
+    if (seat->stream == this) {
+      seat->stream = nullptr;
+      if (seat->observer != nullptr) seat->observer->OnUpdate(seat->key, 0, DetachedUpdate{});
     }
   }
   delete this;
