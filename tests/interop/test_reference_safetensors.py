@@ -17,6 +17,8 @@ import reference_qwen_image as reference_model
 
 STEPS = 2
 RANK = 16
+# All 14 linears of each block, whatever the example leaves out.
+ADAPTER = (f"network.rank={RANK}", f"network.alpha={RANK}", "network.exclude_patterns=[]")
 MUSUBI_KEY = re.compile(r"lora_unet_[a-z0-9_]+\.(lora_down\.weight|lora_up\.weight|alpha)")
 
 
@@ -35,7 +37,7 @@ def train(programs, datasets_root, tmp_path_factory):
         output = tmp_path_factory.mktemp("outputs")
         command = ["train", digits_example.JOB_FILE, "--output", output, "--models", digits_example.EXAMPLES]
         command += ["--datasets", datasets_root, "--set", f"training.max_steps={STEPS}", "--set", "training.threads=1"]
-        for setting in ("sampling.every_steps=0", "sampling.prompts=", *settings):
+        for setting in ("sampling.every_steps=0", "sampling.prompts=", *ADAPTER, *settings):
             command += ["--set", setting]
         programs.run("blockswap-worker", *command, check=check)
         return output
