@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads compute, and that those which wait do not spin.
+// How many threads compute, and that those which wait do not spin for long.
 #ifndef BLOCKSWAP_WORKER_TRAIN_COMPUTE_THREADS_H_
 #define BLOCKSWAP_WORKER_TRAIN_COMPUTE_THREADS_H_
 
 namespace blockswap::worker {
 
-// The OpenMP runtime reads its wait policy when it is loaded, so the process replaces itself once
-// with the policy in its environment. Returns only when nothing has to change (or the system
+// The OpenMP runtime reads its wait policy and spin count when it is loaded, so the process replaces itself once
+// with them in its environment; a policy that is set there already is left alone. Returns only when nothing has to change (or the system
 // refuses). REQUIRES: first thing in main.
 void EnsurePassiveWaiting(char** argv);
 

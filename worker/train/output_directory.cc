@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<OutputDirectory>> OutputDirectory::Claim(
         absl::StrCat("output directory ", path, " is in use by another process"));
   }
   BLOCKSWAP_RETURN_IF_ERROR(CheckOwner(path, adapter_name, identity));
+  RemoveStaleTemporaries(path);  // of an attempt that was killed while it saved
   BLOCKSWAP_RETURN_IF_ERROR(
       WriteFileAtomically(path + "/job.json", IdentityToJson(identity) + "\n"));
   for (const std::string& child : {directory->checkpoints(), directory->samples()}) {

@@ -144,7 +144,8 @@ absl::Status Trainer::AfterStep(int64_t step) {
     BLOCKSWAP_RETURN_IF_ERROR(Sample(step));
     reporter_->Phase("training");
   }
-  if (step % kStepsBetweenMemoryReports == 0) ReportMemory();
+  const bool first = step == 1 + (resumed_.has_value() ? resumed_->counters.step : 0);
+  if (first || step % kStepsBetweenMemoryReports == 0 || step == job_.total_steps) ReportMemory();
   return absl::OkStatus();
 }
 

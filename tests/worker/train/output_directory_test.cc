@@ -42,6 +42,12 @@ TEST_F(OutputDirectoryTest, IsMadeAndClaimedAgainByTheSameJob) {
   EXPECT_TRUE(std::filesystem::is_directory(root_ + "/out/checkpoints"));
 }
 
+TEST_F(OutputDirectoryTest, ForgetsWhatAKilledSaveLeft) {
+  Touch(".lora.safetensors.tmp-0123456789abcdef");
+  EXPECT_TRUE(ClaimAs(mine_).ok());
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/out/.lora.safetensors.tmp-0123456789abcdef"));
+}
+
 TEST_F(OutputDirectoryTest, AnotherJobIsRefusedAndToldWhy) {
   ASSERT_TRUE(ClaimAs(mine_).ok());
   const absl::Status refused = ClaimAs(other_);
