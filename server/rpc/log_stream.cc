@@ -44,26 +44,14 @@ int64_t OffsetOfLastLines(int fd, int64_t lines) {
   return 0;
 }
 
-void LogStream::Link::OnTick(SteadyTime) {
-  base::MutexLock lock(mutex);
-  if (stream != nullptr) stream->Poll();
-}
-void LogStream::Link::OnShutdown() {
-  base::MutexLock lock(mutex);
-  if (stream != nullptr) stream->ShutDown();
-}
-
-LogStream::LogStream(RpcContext& rpc) : rpc_(rpc) { rpc_.metrics.WatchStreams("logs", 1); }
+LogStream::LogStream(RpcContext& rpc) : StreamReactor(rpc, "logs") {}
 
 grpc::ServerWriteReactor<v1::LogChunk>* LogStream::Start(RpcContext& rpc,
                                                          const v1::StreamJobLogsRequest& request) {
   auto* stream = new LogStream(rpc);
   const bool too_many =
       rpc.streams.fetch_add(1, std::memory_order_relaxed) >= rpc.options.max_streams;
-  {
-    base::MutexLock lock(stream->link_->mutex);
-    stream->link_->stream = stream;
-  }
+  const std::shared_ptr<EventSink> sink = stream->Connect();
   base::MutexLock lock(stream->mutex_);
   absl::Status begun =
       too_many ? WithReason(absl::ResourceExhaustedError("too many streams are open"), "QUEUE_FULL")
@@ -73,7 +61,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* LogStream::Start(RpcContext& rpc,
     stream->Finish(ToGrpcStatus(begun));
     return stream;
   }
-  rpc.hub.Subscribe(stream->link_, 0);
+  rpc.hub.Subscribe(sink, 0);
   stream->WriteNextLocked();
   return stream;
 }
@@ -175,7 +163,7 @@ void LogStream::WriteNextLocked() {
   StartWrite(&writing_);
 }
 
-void LogStream::Poll() {
+void LogStream::Tick(SteadyTime) {
   base::MutexLock lock(mutex_);
   WriteNextLocked();
 }
@@ -184,40 +172,6 @@ void LogStream::ShutDown() {
   base::MutexLock lock(mutex_);
   if (!end_.has_value()) end_ = v1::JobEvent::END_REASON_SERVER_SHUTDOWN;
   WriteNextLocked();
-}
-
-void LogStream::OnWriteDone(bool ok) {
-  base::MutexLock lock(mutex_);
-  is_writing_ = false;
-  if (!ok && !over_) {
-    over_ = true;
-    Finish(grpc::Status::CANCELLED);
-    return;
-  }
-  WriteNextLocked();
-}
-
-void LogStream::OnCancel() {
-  base::MutexLock lock(mutex_);
-  if (over_) return;
-  over_ = true;
-  Finish(grpc::Status::CANCELLED);
-}
-
-void LogStream::OnDone() {
-  std::shared_ptr<Link> link;
-  {
-    // Start left this lock after all was set up: an order that does not rest on gRPC's alone.
-    base::MutexLock lock(mutex_);
-    link = link_;
-  }
-  {
-    base::MutexLock lock(link->mutex);
-    link->stream = nullptr;
-  }
-  rpc_.streams.fetch_sub(1, std::memory_order_relaxed);
-  rpc_.metrics.WatchStreams("logs", -1);
-  delete this;
 }
 
 }  // namespace blockswap::server

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "offload/base/mutex.h"
 #include "server/base/unique_fd.h"
 #include "server/events/event_hub.h"
+#include "server/rpc/stream_reactor.h"
 #include "server/rpc/training_service.h"
 
 namespace blockswap::server {
@@ -21,38 +23,23 @@ namespace blockswap::server {
 int64_t OffsetOfLastLines(int fd, int64_t lines);
 
 // Deletes itself when the call is over. Thread safety: safe.
-class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk> {
+class LogStream final : public StreamReactor<v1::LogChunk> {
  public:
   static grpc::ServerWriteReactor<v1::LogChunk>* Start(RpcContext& rpc,
                                                        const v1::StreamJobLogsRequest& request);
 
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-
  private:
-  struct Link final : public EventSink {
-    void OnEvents(const std::vector<SharedEvent>&) override {}
-    void OnTick(SteadyTime now) override;
-    void OnShutdown() override;
-    base::Mutex mutex;
-    LogStream* stream ABSL_GUARDED_BY(mutex) = nullptr;
-  };
-
   explicit LogStream(RpcContext& rpc);
   absl::Status Begin(const v1::StreamJobLogsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Poll();
-  void ShutDown();
+  void Receive(const std::vector<SharedEvent>&) override {}
+  void Tick(SteadyTime now) override;
+  void ShutDown() override;
   bool OpenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteNextLocked() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // At the end of the log: another attempt follows, the job is over, or nothing yet.
   void AtEndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  RpcContext& rpc_;
-  const std::shared_ptr<Link> link_ = std::make_shared<Link>();
-
-  base::Mutex mutex_;
   std::string job_id_ ABSL_GUARDED_BY(mutex_), output_directory_ ABSL_GUARDED_BY(mutex_);
   bool follows_ ABSL_GUARDED_BY(mutex_) = false;
   bool all_attempts_ ABSL_GUARDED_BY(mutex_) =
@@ -62,8 +49,6 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk> {
   int64_t offset_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t tail_lines_ ABSL_GUARDED_BY(mutex_) = -1;
   v1::LogChunk writing_ ABSL_GUARDED_BY(mutex_);
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool saw_terminal_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::JobEvent::EndReason> end_ ABSL_GUARDED_BY(mutex_);
   bool end_written_ ABSL_GUARDED_BY(mutex_) = false;

@@ -21,23 +21,8 @@ constexpr std::chrono::milliseconds kDeadlineMargin{200};
 
 }  // namespace
 
-void WatchStream::Link::OnEvents(const std::vector<SharedEvent>& events) {
-  base::MutexLock lock(mutex);
-  if (stream != nullptr) stream->Receive(events);
-}
-void WatchStream::Link::OnTick(SteadyTime now) {
-  base::MutexLock lock(mutex);
-  if (stream != nullptr) stream->Tick(now);
-}
-void WatchStream::Link::OnShutdown() {
-  base::MutexLock lock(mutex);
-  if (stream != nullptr) stream->ShutDown();
-}
-
 WatchStream::WatchStream(RpcContext& rpc, std::chrono::system_clock::time_point deadline)
-    : rpc_(rpc), deadline_(deadline), last_write_(SteadyNow()) {
-  rpc_.metrics.WatchStreams("events", 1);
-}
+    : StreamReactor(rpc, "events"), deadline_(deadline), last_write_(SteadyNow()) {}
 
 grpc::ServerWriteReactor<v1::JobEvent>* WatchStream::Start(RpcContext& rpc,
                                                            grpc::CallbackServerContext& context,
@@ -81,13 +66,10 @@ absl::Status WatchStream::Begin(const v1::WatchJobsRequest& request) {
                         "RESUME_TOKEN_EXPIRED");
     }
   }
-  {
-    base::MutexLock lock(link_->mutex);
-    link_->stream = this;
-  }
+  const std::shared_ptr<EventSink> sink = Connect();
   // Events from here on wait in the ring while snapshot and past are written.
   const int64_t stored = rpc_.store.last_sequence();
-  live_after_ = rpc_.hub.Subscribe(link_, stored);
+  live_after_ = rpc_.hub.Subscribe(sink, stored);
   base::MutexLock lock(mutex_);
   snapshot_left_ = request.include_snapshot();
   // Without a token the watch begins now: what was stored before is in the snapshot, though the hub
@@ -280,40 +262,6 @@ void WatchStream::WriteNextLocked() {
   is_writing_ = true;
   last_write_ = SteadyNow();
   StartWrite(&writing_);
-}
-
-void WatchStream::OnWriteDone(bool ok) {
-  base::MutexLock lock(mutex_);
-  is_writing_ = false;
-  if (!ok && !over_) {
-    over_ = true;
-    Finish(grpc::Status::CANCELLED);
-    return;
-  }
-  WriteNextLocked();
-}
-
-void WatchStream::OnCancel() {
-  base::MutexLock lock(mutex_);
-  if (over_) return;
-  over_ = true;
-  Finish(grpc::Status::CANCELLED);
-}
-
-void WatchStream::OnDone() {
-  std::shared_ptr<Link> link;
-  {
-    // Start left this lock after all was set up: an order that does not rest on gRPC's alone.
-    base::MutexLock lock(mutex_);
-    link = link_;
-  }
-  {
-    base::MutexLock lock(link->mutex);
-    link->stream = nullptr;
-  }
-  rpc_.streams.fetch_sub(1, std::memory_order_relaxed);
-  rpc_.metrics.WatchStreams("events", -1);
-  delete this;
 }
 
 }  // namespace blockswap::server

@@ -16,6 +16,7 @@
 #include "offload/base/mutex.h"
 #include "server/events/event_hub.h"
 #include "server/jobs/job_filter.h"
+#include "server/rpc/stream_reactor.h"
 #include "server/rpc/training_service.h"
 
 namespace blockswap::server {
@@ -23,7 +24,7 @@ namespace blockswap::server {
 // Deletes itself when the call is over. Thread safety: safe; called by gRPC and by the hub.
 // Invariants: (1) one write at a time; (2) at most kRing stored events wait: then the stream ends
 // with SLOW_CONSUMER; (3) END is the last message of every stream that the server ends.
-class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
+class WatchStream final : public StreamReactor<v1::JobEvent> {
  public:
   static constexpr size_t kRing = 1024;
 
@@ -31,27 +32,14 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
                                                        grpc::CallbackServerContext& context,
                                                        const v1::WatchJobsRequest& request);
 
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-
  private:
-  // Survives the stream: the hub may hold it while the call ends.
-  struct Link final : public EventSink {
-    void OnEvents(const std::vector<SharedEvent>& events) override;
-    void OnTick(SteadyTime now) override;
-    void OnShutdown() override;
-    base::Mutex mutex;
-    WatchStream* stream ABSL_GUARDED_BY(mutex) = nullptr;
-  };
-
   WatchStream(RpcContext& rpc, std::chrono::system_clock::time_point deadline);
   absl::Status Begin(const v1::WatchJobsRequest& request);
 
-  void Receive(const std::vector<SharedEvent>& events);
-  void Tick(SteadyTime now);
-  void ShutDown();
-  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Receive(const std::vector<SharedEvent>& events) override;
+  void Tick(SteadyTime now) override;
+  void ShutDown() override;
+  void WriteNextLocked() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<v1::JobEvent> NextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<v1::JobEvent> NextStoredLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // More snapshots, then more of the past, as long as there is any.
@@ -62,15 +50,12 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
   v1::JobEvent EndEvent(v1::JobEvent::EndReason reason) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(v1::JobEvent::EndReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  RpcContext& rpc_;
   const std::chrono::system_clock::time_point deadline_;
-  const std::shared_ptr<Link> link_ = std::make_shared<Link>();
   // Constant after Begin.
   JobFilter filter_;
   std::string job_id_, scope_;
   int64_t live_after_ = 0;  // the hub delivers what comes after this
 
-  base::Mutex mutex_;
   std::deque<v1::JobEvent> prepared_ ABSL_GUARDED_BY(mutex_);  // of snapshot and replay
   std::deque<SharedEvent> ring_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, SharedEvent> progress_ ABSL_GUARDED_BY(mutex_);
@@ -79,8 +64,6 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::JobEvent> {
   int64_t snapshot_before_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t cursor_ ABSL_GUARDED_BY(mutex_) =
       0;  // every wanted event up to here was written or prepared
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called, or must not be any more
   std::optional<v1::JobEvent::EndReason> end_ ABSL_GUARDED_BY(mutex_);
   bool end_written_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime last_write_ ABSL_GUARDED_BY(mutex_);
