@@ -41,7 +41,7 @@ struct RunningAttempt {
   Failure imposed;
   int64_t last_step = 0, total_steps = 0;
   std::deque<double> recent_step_seconds;
-  double last_stall_seconds = 0;
+  SwapCounters last_swap;  // of the last stored step
 
   void NoteStep(const WorkerStep& step, SteadyTime now);
   double MedianStepSeconds() const;

@@ -28,15 +28,20 @@ EventRecord ProgressEvent(const JobRecord& job) {
   return event;
 }
 
-MetricPoint PointOf(const WorkerStep& step) {
+double StallSeconds(const SwapCounters& swap) {
+  return swap.forward_stall_seconds + swap.backward_stall_seconds;
+}
+
+// The worker's counters run over the whole attempt; a point holds its own step's share.
+MetricPoint PointOf(const WorkerStep& step, const SwapCounters& before) {
   MetricPoint point;
   point.step = step.step;
   point.loss = step.loss;
   point.learning_rate = step.learning_rate;
   point.grad_norm = step.grad_norm;
   point.seconds = step.seconds;
-  point.h2d_bytes = step.swap.h2d_bytes;
-  point.stall_seconds = step.swap.forward_stall_seconds + step.swap.backward_stall_seconds;
+  point.h2d_bytes = std::max<int64_t>(0, step.swap.h2d_bytes - before.h2d_bytes);
+  point.stall_seconds = std::max(0.0, StallSeconds(step.swap) - StallSeconds(before));
   point.device_bytes_peak = step.device_bytes_peak;
   return point;
 }
@@ -134,7 +139,6 @@ absl::Status Scheduler::ApplyReady(RunningAttempt& attempt, const ReadyUpdate& r
 absl::Status Scheduler::ApplySteps(RunningAttempt& attempt, const StepsUpdate& steps) {
   if (steps.steps.empty()) return absl::OkStatus();
   const WorkerStep& last = steps.steps.back();
-  const double stall = last.swap.forward_stall_seconds + last.swap.backward_stall_seconds;
   double seconds = 0;
   for (const WorkerStep& step : steps.steps) seconds += step.seconds;
   const auto apply = [&](JobRecord& job, JobChange& change) {
@@ -149,13 +153,17 @@ absl::Status Scheduler::ApplySteps(RunningAttempt& attempt, const StepsUpdate& s
                                                            0, progress.total_steps - last.step));
     progress.last_progress_micros = WallMicros();
     progress.device_bytes = last.device_bytes_peak;
-    const double waited = std::max(0.0, stall - attempt.last_stall_seconds);
+    const double waited = std::max(0.0, StallSeconds(last.swap) - StallSeconds(attempt.last_swap));
     progress.stall_ratio = seconds > 0 ? std::min(1.0, waited / seconds) : 0;
-    for (const WorkerStep& step : steps.steps) change.points.push_back(PointOf(step));
+    const SwapCounters* before = &attempt.last_swap;
+    for (const WorkerStep& step : steps.steps) {
+      change.points.push_back(PointOf(step, *before));
+      before = &step.swap;
+    }
     return absl::OkStatus();
   };
   BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, store_.UpdateJob(attempt.key.job_id, apply));
-  attempt.last_stall_seconds = stall;
+  attempt.last_swap = last.swap;
   const SteadyTime now = SteadyNow();
   if (!attempt.stepped) {
     attempt.stepped = true;

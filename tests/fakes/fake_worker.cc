@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/time/time.h"
 #include "worker/channel/server_channel.h"
 
 namespace {
@@ -72,6 +73,7 @@ class FakeTraining {
 
   int Run() {
     std::ifstream(output_ + "/fake-step") >> step_;
+    start_step_ = step_;
     const int64_t steps = script_.Get("steps", 3);
     blockswap::worker::ReadyReport ready;
     ready.start_step = step_;
@@ -124,7 +126,9 @@ class FakeTraining {
     report.seconds = 0.001 * static_cast<double>(script_.Get("seconds", 1));
     report.samples = 1;
     report.phase_seconds["forward"] = report.seconds;
-    report.swap.h2d_bytes = step * 1000;
+    report.swap.h2d_bytes = (step - start_step_) * 1000;
+    report.swap.forward_stall = absl::Milliseconds(250 * (step - start_step_));
+    report.swap.backward_stall = absl::Milliseconds(500 * (step - start_step_));
     report.device_bytes_peak = 4096;
     reporter_.Step(report);
     for (int64_t line = 0; line < script_.Get("lines", 1); ++line) {
@@ -169,7 +173,7 @@ class FakeTraining {
   const std::string output_;
   const int attempt_;
   Reporter& reporter_;
-  int64_t step_ = 0;
+  int64_t step_ = 0, start_step_ = 0;
 };
 
 }  // namespace

@@ -284,6 +284,26 @@ TEST_F(TrainingServiceTest, MetricPointsHoldTheLossCurve) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(TrainingServiceTest, MetricPointsHoldEachStepsOwnBytesAndStall) {
+  // The second attempt counts from zero again, after step 2.
+  const v1::Job job = server_->MustCreate("digits", "steps=6 save=2 crash_at=4 crash_attempts=1");
+  LetGo(blocker_);
+  ASSERT_EQ(server_->WaitTerminal(job.name()).attempt(), 2);
+  grpc::ClientContext context;
+  v1::ListMetricPointsRequest request;
+  request.set_name(job.name());
+  request.add_series("h2d_bytes");
+  request.add_series("stall_seconds");
+  v1::ListMetricPointsResponse response;
+  ASSERT_TRUE(server_->training().ListMetricPoints(&context, request, &response).ok());
+  ASSERT_EQ(response.series_size(), 2);
+  ASSERT_EQ(response.series(0).points_size(), 6);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(response.series(0).points(i).value(), 1000) << i;
+    EXPECT_DOUBLE_EQ(response.series(1).points(i).value(), 0.75) << i;
+  }
+}
+
 TEST_F(TrainingServiceTest, WhatIsNotThereYetSaysSo) {
   grpc::ClientContext context;
   v1::DeleteJobRequest request;
