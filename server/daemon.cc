@@ -13,6 +13,7 @@
 #include "offload/base/status_macros.h"
 #include "server/base/log.h"
 #include "server/base/wall_clock.h"
+#include "server/build_revision.h"
 
 namespace blockswap::server {
 namespace {
@@ -83,7 +84,7 @@ absl::Status Daemon::LockAndOpen() {
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(store_, JobStore::Open(absl::StrCat(config_.state_dir, "/jobs.db")));
   metrics_ = std::make_unique<ServerMetrics>(
-      BuildInfo{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, grpc::Version()});
+      BuildInfo{BLOCKSWAP_VERSION, BuildRevision(), grpc::Version()});
   hub_ = std::make_unique<EventHub>();
   store_->SetListeners(
       [this](const std::vector<EventRecord>& events) { hub_->Publish(events); },
@@ -138,7 +139,7 @@ absl::Status Daemon::StartClientsSide() {
   context_.reset(new RpcContext{*store_, *hub_, *scheduler_, *devices_, *metrics_, *checker_,
                                 TokenMaker(store_->epoch(), store_->secret()), options});
   training_service_ = std::make_unique<TrainingServiceImpl>(*context_);
-  ServerFacts facts{BLOCKSWAP_VERSION, BLOCKSWAP_COMMIT, http_address,    config_.state_dir,
+  ServerFacts facts{BLOCKSWAP_VERSION, BuildRevision(),  http_address,    config_.state_dir,
                     config_.models,    config_.datasets, config_.outputs, WallMicros()};
   admin_service_ = std::make_unique<AdminServiceImpl>(*context_, std::move(facts));
   RpcServerOptions server;

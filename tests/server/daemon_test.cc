@@ -202,6 +202,21 @@ TEST_F(DaemonTest, SocketsAndDirectoriesArePrivate) {
   EXPECT_EQ(mode(config.state_dir), 0700u);
 }
 
+TEST_F(DaemonTest, ServerInfoNamesTheCommitOfItsCheckout) {
+  TestServer server(directory_.path());
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(server.admin().GetServerInfo(&context, v1::GetServerInfoRequest(), &info).ok());
+  const std::filesystem::path source = std::getenv("BLOCKSWAP_SOURCE_DIR");
+  if (std::filesystem::exists(source / ".git")) {
+    EXPECT_GE(info.commit().size(), 12u) << info.commit();
+    EXPECT_EQ(info.commit().find_first_not_of("0123456789abcdef"), std::string::npos)
+        << info.commit();
+  } else {
+    EXPECT_EQ(info.commit(), "unknown");
+  }
+}
+
 TEST_F(DaemonTest, TakenHttpPortFailsTheStart) {
   TestServer first(directory_.path(), [](ServerConfig& config) { config.http = "127.0.0.1:0"; });
   TemporaryDirectory other;
