@@ -97,6 +97,7 @@ void SlotMetrics::WorkerStarted(const Worker& worker) {
   base::MutexLock lock(mutex_);
   Slot& slot = slots_[worker.slot];
   slot.last = SwapCounters{};
+  for (prometheus::Gauge* peak : slot.peaks) peak->Set(0);
   slot.info = &info_.Add({{"slot", worker.slot},
                           {"job", worker.job},
                           {"attempt", absl::StrCat(worker.attempt)},
@@ -110,9 +111,8 @@ void SlotMetrics::WorkerEnded(const std::string& slot) {
   for (const char* location : {"device", "host", "in_flight"}) {
     blocks_.Add({{"slot", slot}, {"location", location}}).Set(0);
   }
-  for (const char* kind : {"rss", "pinned", "masters"}) {
-    host_memory_.Add({{"slot", slot}, {"kind", kind}}).Set(0);
-  }
+  base::MutexLock lock(mutex_);
+  for (prometheus::Gauge* gauge : slots_[slot].memory) gauge->Set(0);
 }
 
 void SlotMetrics::RemoveInfo(const std::string& slot_name) {
@@ -180,23 +180,26 @@ void SlotMetrics::Memory(const std::string& slot, const MemoryUpdate& memory) {
   // Purposes are a closed list of the worker's ledger; a broken worker must not open new series
   // without end.
   constexpr size_t kMaxPurposes = 16;
-  const auto set = [&slot](auto& family, const auto& values, const char* label) {
+  const auto set = [](prometheus::Gauge& gauge, int64_t bytes, auto& gauges) {
+    gauge.Set(static_cast<double>(bytes));
+    gauges.insert(&gauge);
+  };
+  const auto set_all = [&](auto& family, const char* label, const auto& values, auto& gauges) {
     size_t count = 0;
     for (const auto& [purpose, bytes] : values) {
       if (++count > kMaxPurposes) break;
-      family.Add({{"slot", slot}, {label, purpose}}).Set(static_cast<double>(bytes));
+      set(family.Add({{"slot", slot}, {label, purpose}}), bytes, gauges);
     }
   };
-  set(device_memory_, memory.allocated_bytes, "kind");
-  set(device_peak_, memory.peak_bytes, "kind");
-  set(plan_, memory.planned_bytes, "what");
-  budget_.Add({{"slot", slot}}).Set(static_cast<double>(memory.device_budget_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "rss"}})
-      .Set(static_cast<double>(memory.host_rss_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "pinned"}})
-      .Set(static_cast<double>(memory.host_pinned_bytes));
-  host_memory_.Add({{"slot", slot}, {"kind", "masters"}})
-      .Set(static_cast<double>(memory.host_master_bytes));
+  base::MutexLock lock(mutex_);
+  std::set<prometheus::Gauge*>&now = slots_[slot].memory, &peaks = slots_[slot].peaks;
+  set_all(device_peak_, "kind", memory.peak_bytes, peaks);
+  set_all(device_memory_, "kind", memory.allocated_bytes, now);
+  set_all(plan_, "what", memory.planned_bytes, now);
+  set(budget_.Add({{"slot", slot}}), memory.device_budget_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "rss"}}), memory.host_rss_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "pinned"}}), memory.host_pinned_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "masters"}}), memory.host_master_bytes, now);
   pin_fallback_.Add({{"slot", slot}}).Set(memory.pinning_fell_back ? 1 : 0);
 }
 

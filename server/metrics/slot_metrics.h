@@ -11,6 +11,7 @@
 #include <prometheus/registry.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -29,10 +30,11 @@ class SlotMetrics final {
     std::string slot, job, gpu, uuid, model;
     int attempt = 0;
   };
-  // Replaces the info series of the slot; the previous attempt's counters stay.
+  // Replaces the info series of the slot and begins its memory peaks anew; the previous attempt's
+  // counters stay.
   void WorkerStarted(const Worker& worker);
-  // Clears the slot's gauges of the moment. The info series goes with RemoveInfo, or when the
-  // slot's next worker starts.
+  // Clears the slot's gauges of the moment, memory peaks are not among them. The info series goes
+  // with RemoveInfo, or when the slot's next worker starts.
   void WorkerEnded(const std::string& slot);
   void RemoveInfo(const std::string& slot);
 
@@ -49,7 +51,8 @@ class SlotMetrics final {
   struct Slot {
     SwapCounters last;
     prometheus::Gauge* info = nullptr;
-    bool checkpointed = false;
+    std::set<prometheus::Gauge*> memory;  // planned and held: nothing of it without a worker
+    std::set<prometheus::Gauge*> peaks;   // stay to be read until the next attempt
   };
   void AddSwap(const std::string& slot, const SwapCounters& now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,8 @@ MemoryUpdate Memory() {
     memory.planned_bytes[purpose] = memory.allocated_bytes[purpose] = memory.peak_bytes[purpose] =
         1000;
   }
+  memory.device_budget_bytes = 6000;
+  memory.host_rss_bytes = memory.host_pinned_bytes = memory.host_master_bytes = 2000;
   return memory;
 }
 
@@ -128,6 +131,49 @@ TEST_F(ServerMetricsTest, CountersGoOnWhenAWorkerStartsFromZero) {
   EXPECT_EQ(
       Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"],
       7000);
+}
+
+TEST_F(ServerMetricsTest, PeaksStayUntilTheSlotsNextAttempt) {
+  const auto value = [this](const std::string& series) {
+    const std::string text = metrics_.Render();
+    const size_t at = text.find(absl::StrCat("\n", series, " "));
+    EXPECT_NE(at, std::string::npos) << series;
+    return at == std::string::npos ? -1.0 : std::atof(text.c_str() + at + series.size() + 2);
+  };
+  const std::string peak = "blockswap_worker_device_memory_peak_bytes{kind=\"ring\",slot=\"host\"}";
+  const std::vector<std::string> of_the_moment = {
+      "blockswap_worker_device_memory_bytes{kind=\"ring\",slot=\"host\"}",
+      "blockswap_worker_memory_plan_bytes{slot=\"host\",what=\"ring\"}",
+      "blockswap_worker_device_memory_budget_bytes{slot=\"host\"}",
+      "blockswap_worker_host_memory_bytes{kind=\"rss\",slot=\"host\"}",
+      "blockswap_worker_host_memory_bytes{kind=\"pinned\",slot=\"host\"}",
+      "blockswap_worker_host_memory_bytes{kind=\"masters\",slot=\"host\"}"};
+  metrics_.slots().WorkerStarted({"host", "a", "host", "", "m", 1});
+  metrics_.slots().Memory("host", Memory());
+  EXPECT_EQ(value(peak), 1000);
+  for (const std::string& series : of_the_moment) EXPECT_GT(value(series), 0) << series;
+  metrics_.slots().WorkerEnded("host");
+  EXPECT_EQ(value(peak), 1000);
+  for (const std::string& series : of_the_moment) EXPECT_EQ(value(series), 0) << series;
+  metrics_.slots().WorkerStarted({"host", "a", "host", "", "m", 2});
+  EXPECT_EQ(value(peak), 0);
+}
+
+TEST_F(ServerMetricsTest, AnAttemptLeavesTheOtherSlotsMemoryAlone) {
+  metrics_.slots().WorkerStarted({"gpu0", "a", "gpu0", "", "m", 1});
+  metrics_.slots().Memory("gpu0", Memory());
+  const auto of_gpu0 = [this] {
+    std::vector<std::string> lines;
+    for (absl::string_view line : absl::StrSplit(metrics_.Render(), '\n')) {
+      if (absl::StrContains(line, "memory") && absl::StrContains(line, "slot=\"gpu0\""))
+        lines.emplace_back(line);
+    }
+    return lines;
+  };
+  const std::vector<std::string> before = of_gpu0();
+  RunOneStepJob(metrics_, 1);
+  EXPECT_EQ(of_gpu0(), before);
+  EXPECT_FALSE(before.empty());
 }
 
 TEST_F(ServerMetricsTest, EveryStateIsThereFromTheStart) {
