@@ -41,10 +41,15 @@ class TreeBuilder final : public YAML::EventHandler {
                 const std::string& value) override {
     RefuseAnchor(mark, anchor);
     RefuseTag(mark, tag);
-    for (const char c : value) {
-      if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') {
+    for (size_t i = 0; i < value.size();) {
+      const unsigned char c = static_cast<unsigned char>(value[i]);
+      if (c < 0x20 && c != '\n' && c != '\t') {
         Refuse(mark, absl::StrCat("text with the control character ", static_cast<int>(c)));
       }
+      // The file is UTF-8, but escapes can name what is not.
+      const size_t length = Utf8Length(value, i);
+      if (length == 0) Refuse(mark, "text with an escape that is not UTF-8");
+      i += length;
     }
     YamlNode node;
     node.kind = YamlNode::Kind::kScalar;

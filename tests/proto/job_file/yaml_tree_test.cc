@@ -33,6 +33,15 @@ TEST(YamlTreeTest, KeepsOrderLinesAndQuotes) {
   EXPECT_EQ(root->entries[2].line, 5);
 }
 
+// The parser decodes \N and \_ to a byte that is no character: text that no message may hold.
+TEST(YamlTreeTest, RefusesEscapesThatAreNoUtf8) {
+  for (const char* escape : {R"(\N)", R"(\_)"}) {
+    const std::string quoted = absl::StrCat("\"x", escape, "\"");
+    EXPECT_THAT(Refusal(absl::StrCat("a: ", quoted, "\n")), HasSubstr("UTF-8")) << escape;
+    EXPECT_THAT(Refusal(absl::StrCat(quoted, ": 1\n")), HasSubstr("UTF-8")) << escape;
+  }
+}
+
 TEST(YamlTreeTest, ReadsJson) {
   const absl::StatusOr<YamlNode> root =
       ParseYamlTree(R"({"name": "x\u00e9", "list": [1, 2.5, true, null], "t": {"a": ""}})");
