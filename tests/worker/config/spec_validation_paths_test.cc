@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "tests/worker/data/temp_directory.h"
+#include "tests/worker/config/spec_fixture.h"
 #include "worker/config/spec_validation.h"
 
 namespace blockswap::worker {
@@ -16,40 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class SpecPathsTest : public ::testing::Test {
- protected:
-  SpecPathsTest() {
-    directory_.Write("models/base.safetensors", "x");
-    directory_.Write("models/base/config.json", "{}");
-    directory_.Write("datasets/d.toml", "x");
-    directory_.Write("datasets/prompts.txt", "x");
-    directory_.Write("outside/secret.safetensors", "x");
-    roots_ = {directory_.Path("models"), directory_.Path("datasets"), directory_.Make("outputs")};
-    good_.set_name("digits");
-    good_.mutable_model()->set_weights("base.safetensors");
-    good_.mutable_dataset()->set_config("d.toml");
-    good_.mutable_training()->set_max_steps(10);
-  }
-
-  SpecResult With(const std::function<void(v1::JobSpec&)>& change) {
-    v1::JobSpec spec = good_;
-    change(spec);
-    return ValidateSpec(spec, roots_);
-  }
-  // Expects exactly one violation, of `field`.
-  void ExpectViolation(const std::function<void(v1::JobSpec&)>& change, const std::string& field,
-                       const std::string& text = "") {
-    const SpecResult result = With(change);
-    ASSERT_EQ(result.violations.size(), 1u) << field << " " << text;
-    EXPECT_FALSE(result.config.has_value());
-    EXPECT_EQ(result.violations[0].field, field);
-    EXPECT_THAT(result.violations[0].description, HasSubstr(text));
-  }
-
-  const TempDirectory directory_;
-  Roots roots_;
-  v1::JobSpec good_;
-};
+class SpecPathsTest : public SpecFixture {};
 
 // Row 33 of the fault list: nothing outside the roots, and no word about what lies there.
 TEST_F(SpecPathsTest, RefusesPathsThatLeaveTheirRoot) {

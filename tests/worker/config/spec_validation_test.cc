@@ -10,46 +10,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/worker/data/temp_directory.h"
+#include "tests/worker/config/spec_fixture.h"
 
 namespace blockswap::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
-class SpecValidationTest : public ::testing::Test {
- protected:
-  SpecValidationTest() {
-    directory_.Write("models/base.safetensors", "x");
-    directory_.Write("models/base/config.json", "{}");
-    directory_.Write("datasets/d.toml", "x");
-    directory_.Write("datasets/prompts.txt", "x");
-    roots_ = {directory_.Path("models"), directory_.Path("datasets"), directory_.Make("outputs")};
-    good_.set_name("digits");
-    good_.mutable_model()->set_weights("base.safetensors");
-    good_.mutable_dataset()->set_config("d.toml");
-    good_.mutable_training()->set_max_steps(10);
-  }
-
-  SpecResult With(const std::function<void(v1::JobSpec&)>& change) {
-    v1::JobSpec spec = good_;
-    change(spec);
-    return ValidateSpec(spec, roots_);
-  }
-  // Expects exactly one violation, of `field`.
-  void ExpectViolation(const std::function<void(v1::JobSpec&)>& change, const std::string& field,
-                       const std::string& text = "") {
-    const SpecResult result = With(change);
-    ASSERT_EQ(result.violations.size(), 1u) << field << " " << text;
-    EXPECT_FALSE(result.config.has_value());
-    EXPECT_EQ(result.violations[0].field, field);
-    EXPECT_THAT(result.violations[0].description, HasSubstr(text));
-  }
-
-  const TempDirectory directory_;
-  Roots roots_;
-  v1::JobSpec good_;
-};
+class SpecValidationTest : public SpecFixture {};
 
 TEST_F(SpecValidationTest, FillsInTheDocumentedDefaults) {
   const SpecResult result = ValidateSpec(good_, roots_);
