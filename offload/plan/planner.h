@@ -26,6 +26,9 @@ struct MemoryConstraints {
   int ring_size = 2;                         // >= 1; clamped to the number of streamed blocks
   TransferMode mode = TransferMode::kH2dOnly;
   PinPolicy pin_policy = PinPolicy::kAuto;
+  Granularity granularity = Granularity::kBlock;
+  Toggle activation_offload = Toggle::kAuto;
+  Toggle checkpointing = Toggle::kAuto;  // on: every block is recomputed; off: none is
 };
 
 struct PlanRequest {
@@ -36,7 +39,8 @@ struct PlanRequest {
   bool copies_need_pinned_memory = false;
   LinkProfile link;
   double compute_flops_per_second = 0;  // 0: unknown
-  int micro_batches = 1;                // visits of a cycle repeat per micro-batch
+  int micro_batches = 1;                // of one step
+  bool base_trains = false;
   MemoryConstraints constraints;
 };
 

@@ -98,6 +98,22 @@ absl::string_view TransferModeName(TransferMode mode) {
   return mode == TransferMode::kH2dOnly ? "h2d_only" : "exchange";
 }
 
+absl::string_view GranularityName(Granularity granularity) {
+  return granularity == Granularity::kBlock ? "block" : "layer";
+}
+
+absl::string_view ToggleName(Toggle toggle) {
+  switch (toggle) {
+    case Toggle::kAuto:
+      return "auto";
+    case Toggle::kOn:
+      return "on";
+    case Toggle::kOff:
+      return "off";
+  }
+  return "auto";
+}
+
 absl::string_view PinPolicyName(PinPolicy policy) {
   switch (policy) {
     case PinPolicy::kAuto:

@@ -19,17 +19,21 @@ enum class HostTier { kPinned, kPageable, kFile };
 enum class TransferMode { kH2dOnly, kExchange };
 enum class Granularity { kBlock, kLayer };
 enum class PinPolicy { kAuto, kRequired, kNever };
+enum class Toggle { kAuto, kOn, kOff };
 enum class PassKind { kTraining, kForwardOnly };  // a step (forward, then backward), or a sampling pass
 
 absl::string_view ResidenceName(Residence residence);      // "resident", "streamed"
 absl::string_view HostTierName(HostTier tier);             // "pinned", "pageable", "file"
 absl::string_view TransferModeName(TransferMode mode);     // "h2d_only", "exchange"
 absl::string_view PinPolicyName(PinPolicy policy);         // "auto", "required", "never"
+absl::string_view GranularityName(Granularity granularity);  // "block", "layer"
+absl::string_view ToggleName(Toggle toggle);                 // "auto", "on", "off"
 
 struct BlockPlacement {
   Residence residence = Residence::kResident;
   HostTier tier = HostTier::kPageable;  // of the master; meaningless for a resident block
-  bool keeps_activations = false;
+  bool keeps_activations = false;  // instead of recomputing in backward; resident blocks only
+  bool offloads_boundary = false;  // its saved input waits in host memory between forward and backward
 };
 
 // Once visit `after_visit` has released its block, load `load` into the slot that holds `evict`.
@@ -68,6 +72,11 @@ struct SwapPlan {
   TransferMode mode = TransferMode::kH2dOnly;
   Granularity granularity = Granularity::kBlock;
   PinPolicy pin_policy = PinPolicy::kAuto;
+  // All micro-batches of a step go through block i, then through i+1: one upload serves them all. The schedule then visits every
+  // block once per direction.
+  bool block_major = false;
+  // The base trains: every block has a master, which the optimizer changes on the host after its gradient has come down.
+  bool base_trains = false;
   TransferSchedule training;
   TransferSchedule forward_only;
   Prediction prediction;

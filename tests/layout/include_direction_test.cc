@@ -36,7 +36,7 @@ const std::vector<Rule>& Rules() {
       {"worker/family", {"worker/config", "worker/io", "offload/base", "offload/plan"}},
       {"worker/data",
        {"worker/config", "worker/io", "worker/family", "offload/base", "proto/job_file"}},
-      {"worker/channel", {"offload", "proto"}},
+      {"worker/channel", {"offload", "proto", "worker/config"}},
       {"worker", {"worker", "offload"}},
       {"server",
        {"proto", "worker/config", "worker/io", "worker/family", "worker/data", "offload/base",

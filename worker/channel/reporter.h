@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "offload/device/memory_ledger.h"
 #include "offload/swap/swap_stats.h"
+#include "worker/config/train_config.h"
 
 namespace blockswap::worker {
 
@@ -73,6 +75,8 @@ class Reporter {
   virtual StopRequest stop_requested() = 0;
   virtual bool TakeCheckpointRequest() = 0;
   virtual bool TakeSampleRequest() = 0;
+  // New memory settings for the running job, once each; the newest wins.
+  virtual std::optional<MemoryConfig> TakeMemoryUpdate() { return std::nullopt; }
 };
 
 }  // namespace blockswap::worker

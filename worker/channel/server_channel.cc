@@ -18,6 +18,7 @@
 #include "worker/channel/outbox.h"
 #include "worker/channel/process_identity.h"
 #include "worker/channel/wire_messages.h"
+#include "worker/config/spec_validation.h"
 
 namespace blockswap::worker {
 namespace {
@@ -92,6 +93,10 @@ class ServerChannel final : public Reporter {
     return checkpoint_.exchange(false, std::memory_order_relaxed);
   }
   bool TakeSampleRequest() override { return sample_.exchange(false, std::memory_order_relaxed); }
+  std::optional<MemoryConfig> TakeMemoryUpdate() override {
+    base::MutexLock lock(mutex_);
+    return std::exchange(memory_update_, std::nullopt);
+  }
 
  private:
   void Send(v1::WorkerMessage message);
@@ -119,6 +124,8 @@ class ServerChannel final : public Reporter {
   absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point next_heartbeat_ ABSL_GUARDED_BY(mutex_);
+
+  std::optional<MemoryConfig> memory_update_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<StopRequest> stop_{StopRequest::kNone};
   std::atomic<bool> checkpoint_{false};
@@ -217,6 +224,12 @@ void ServerChannel::OnServerMessage(const v1::ServerMessage& message) {
     case v1::ServerMessage::kStop:
       RequestStop(ToStopRequest(message.stop().mode()));
       break;
+    case v1::ServerMessage::kMemory: {
+      // The server has checked it; what a newer server allows and this worker does not is left out.
+      absl::StatusOr<MemoryConfig> memory = ReadMemorySpec(message.memory().memory());
+      if (memory.ok()) memory_update_ = *std::move(memory);
+      break;
+    }
     case v1::ServerMessage::kPing:
       next_heartbeat_ = Clock::now();
       break;

@@ -161,6 +161,11 @@ offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& ma
   request.constraints.ring_size = memory.ring_size;
   request.constraints.mode = memory.mode;
   request.constraints.pin_policy = memory.pinned_memory;
+  request.constraints.granularity = memory.granularity;
+  request.constraints.activation_offload = memory.activation_offload;
+  request.constraints.checkpointing =
+      job.config.training.gradient_checkpointing ? memory.checkpointing : offload::Toggle::kOff;
+  request.base_trains = job.config.network.trains_base;
   return request;
 }
 

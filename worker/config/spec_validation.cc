@@ -42,6 +42,10 @@ void CheckModel(const v1::ModelSpec& spec, const Roots& roots, FieldChecker* che
   }
   check->Choice<Dtype>("model.dtype", spec.dtype(),
                        {{"bf16", Dtype::kBFloat16}, {"fp32", Dtype::kFloat32}}, {}, &config->dtype);
+  check->Choice<Quantization>(
+      "model.quantization", spec.quantization(),
+      {{"none", Quantization::kNone}, {"fp8_scaled", Quantization::kFp8Scaled}}, {},
+      &config->quantization);
 }
 
 void CheckDataset(const v1::DatasetSpec& spec, const Roots& roots, FieldChecker* check,
@@ -131,12 +135,20 @@ void CheckMemory(const v1::JobSpec& job, FieldChecker* check, TrainConfig* confi
                                      {"required", offload::PinPolicy::kRequired},
                                      {"never", offload::PinPolicy::kNever}},
                                     {}, &memory->pinned_memory);
-  int unused = 0;
-  check->Choice<int>("memory.granularity", spec.granularity(), {{"block", 0}}, {"layer"}, &unused);
-  check->Choice<int>("memory.activation_offload", spec.activation_offload(),
-                     {{"auto", 0}, {"off", 0}}, {"on"}, &unused);
-  check->Choice<int>("memory.host_modulation", spec.host_modulation(), {{"auto", 0}, {"off", 0}},
-                     {"on"}, &unused);
+  check->Choice<offload::Granularity>(
+      "memory.granularity", spec.granularity(),
+      {{"block", offload::Granularity::kBlock}, {"layer", offload::Granularity::kLayer}}, {},
+      &memory->granularity);
+  const std::vector<std::pair<std::string, offload::Toggle>> toggles = {
+      {"auto", offload::Toggle::kAuto},
+      {"on", offload::Toggle::kOn},
+      {"off", offload::Toggle::kOff}};
+  check->Choice("memory.activation_offload", spec.activation_offload(), toggles, {},
+                &memory->activation_offload);
+  check->Choice("memory.host_modulation", spec.host_modulation(), toggles, {},
+                &memory->host_modulation);
+  check->Choice("memory.checkpointing", spec.checkpointing(), toggles, {}, &memory->checkpointing);
+  memory->verify_weights = spec.verify_weights();
 }
 
 void CheckSampling(const v1::SamplingSpec& spec, const Roots& roots, FieldChecker* check,
@@ -152,6 +164,7 @@ void CheckSampling(const v1::SamplingSpec& spec, const Roots& roots, FieldChecke
   int64_t steps = 0;
   check->Whole("sampling.steps", spec.has_steps(), spec.steps(), 1, 1000, &steps);
   if (steps > 0) config->steps = static_cast<int>(steps);
+  check->Bytes("sampling.vram_budget", spec.vram_budget(), &config->vram_budget_bytes);
 }
 
 void CheckOutput(const v1::JobSpec& job, FieldChecker* check, OutputConfig* config) {
@@ -211,6 +224,17 @@ void CheckRest(const v1::JobSpec& spec, FieldChecker* check, TrainConfig* config
 }
 
 }  // namespace
+
+absl::StatusOr<MemoryConfig> ReadMemorySpec(const v1::MemorySpec& spec) {
+  SpecResult result;
+  FieldChecker check(&result);
+  v1::JobSpec job;
+  *job.mutable_memory() = spec;
+  TrainConfig config;
+  CheckMemory(job, &check, &config);
+  if (!result.violations.empty()) return ViolationsToStatus(result.violations);
+  return config.memory;
+}
 
 SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots) {
   SpecResult result;

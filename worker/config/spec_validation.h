@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "blockswap/v1/job.pb.h"
 #include "worker/config/train_config.h"
 
@@ -20,6 +21,9 @@ namespace blockswap::worker {
 // Looks at the spec alone (and at whether named files exist); what needs file headers is checked by
 // InspectJob.
 SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots);
+
+// Memory settings on their own, for a running job. InvalidArgument with every violation.
+absl::StatusOr<MemoryConfig> ReadMemorySpec(const v1::MemorySpec& spec);
 
 }  // namespace blockswap::worker
 

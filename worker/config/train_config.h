@@ -19,6 +19,7 @@ enum class TimestepSampling { kUniform, kSigmoid, kShift, kQwenShift };
 enum class ScheduleType { kConstant, kCosine };
 enum class NonfinitePolicy { kStop, kSkip };
 enum class MissingPolicy { kError, kSkip };
+enum class Quantization { kNone, kFp8Scaled };
 
 struct FieldViolation {
   std::string field;        // "memory.ring_size"
@@ -37,6 +38,7 @@ struct ModelConfig {
   std::string weights_path;  // absolute
   std::string config_path;   // absolute, or empty
   Dtype dtype = Dtype::kBFloat16;
+  Quantization quantization = Quantization::kNone;
 };
 
 struct NetworkConfig {
@@ -80,12 +82,18 @@ struct MemoryConfig {
   offload::TransferMode mode = offload::TransferMode::kH2dOnly;
   int ring_size = 2;
   offload::PinPolicy pinned_memory = offload::PinPolicy::kAuto;
+  offload::Granularity granularity = offload::Granularity::kBlock;
+  offload::Toggle activation_offload = offload::Toggle::kAuto;
+  offload::Toggle host_modulation = offload::Toggle::kAuto;
+  offload::Toggle checkpointing = offload::Toggle::kAuto;
+  bool verify_weights = false;
 };
 
 struct SamplingConfig {
   int64_t every_steps = 0;
   std::string prompts_path;  // absolute, or empty: no sampling
   std::optional<int> steps;
+  std::optional<int64_t> vram_budget_bytes;  // absent: as in training
 };
 
 struct OutputConfig {
