@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "offload/device/device_runtime.h"
+#include "offload/swap/tensor_lease.h"
 
 namespace blockswap::offload {
 
@@ -31,6 +32,10 @@ class BlockLease {
   // Device bytes of tensor `index` of the block. Internal when the slot was given to another block since: using that memory
   // would be a silent wrong result. REQUIRES: valid().
   absl::StatusOr<DeviceSpan> Get(int index) const;
+
+  // As Get, for as long as the result lives: at layer granularity the only way to read, since a tensor is on the device only
+  // while it is held. At block granularity it costs the generation check. REQUIRES: valid().
+  absl::StatusOr<TensorLease> Hold(int index) const;
 
   // Ends the lease. A failure to record is kept by the swapper and returned by its next Acquire.
   void Release();

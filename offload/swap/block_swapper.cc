@@ -37,30 +37,6 @@ absl::Status BlockSwapper::ReadBlock(int block, absl::Span<std::byte> destinatio
 const SwapPlan& BlockSwapper::plan() const { return impl_->plan(); }
 SwapStats BlockSwapper::stats() const { return impl_->stats(); }
 
-BlockLease& BlockLease::operator=(BlockLease&& other) noexcept {
-  if (this != &other) {
-    Release();
-    swapper_ = std::exchange(other.swapper_, nullptr);
-    block_ = other.block_;
-    slot_ = other.slot_;
-    generation_ = other.generation_;
-    visit_ = other.visit_;
-  }
-  return *this;
-}
-
-absl::StatusOr<DeviceSpan> BlockLease::Get(int index) const {
-  if (swapper_ == nullptr) {
-    return absl::InternalError(absl::StrCat("lease of block ", block_, " used after its end"));
-  }
-  return swapper_->impl_->Tensor(block_, slot_, generation_, index);
-}
-
-void BlockLease::Release() {
-  BlockSwapper* swapper = std::exchange(swapper_, nullptr);
-  if (swapper != nullptr) swapper->impl_->Release(slot_, visit_);
-}
-
 bool BlockSwapper::Impl::InSlots(int block) const { return resident_of_[block].data == nullptr; }
 
 absl::Status BlockSwapper::Impl::Keep(const absl::Status& status) {

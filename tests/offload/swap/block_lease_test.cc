@@ -57,6 +57,26 @@ TEST_F(BlockLeaseTest, ATensorThatTheBlockDoesNotHaveIsRefused) {
   EXPECT_EQ(lease.Get(-1).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(BlockLeaseTest, HoldingATensorGivesItsBytesAndEndsWithTheValue) {
+  const BlockLease lease = *swapper_->Acquire(0, Direction::kForward);
+  absl::StatusOr<TensorLease> held = lease.Hold(0);
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_EQ(held->span().data, lease.Get(0)->data);
+  EXPECT_EQ(held->span().bytes, 512);
+  TensorLease moved = *std::move(held);
+  EXPECT_EQ(held->span().data, nullptr);  // NOLINT: moved from
+  EXPECT_EQ(moved.span().data, lease.Get(0)->data);
+  moved.Release();
+  EXPECT_EQ(moved.span().data, nullptr);
+  EXPECT_EQ(lease.Hold(1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(BlockLeaseTest, AReleasedLeaseHoldsNothing) {
+  BlockLease lease = *swapper_->Acquire(0, Direction::kForward);
+  lease.Release();
+  EXPECT_EQ(lease.Hold(0).status().code(), absl::StatusCode::kInternal);
+}
+
 // Nobody can hold such a lease by the rules; a copy of the bytes stands for whatever breaks them
 // (F15).
 TEST_F(BlockLeaseTest, ALeaseOfAnOldGenerationIsFatalNotWrong) {
