@@ -17,12 +17,25 @@ struct TensorExtent {
   int64_t bytes = 0;   // of the tensor itself, without padding
 };
 
+// One linear of a block, the unit that moves at layer granularity: its weight, bias and scales, side by side in the packed block.
+struct LayerProfile {
+  std::vector<int> tensors;  // indices into BlockProfile::tensors
+  int64_t offset = 0;        // from the start of the packed block, a multiple of kTensorAlignment
+  int64_t bytes = 0;         // to the end of its last tensor's padding
+};
+
 // One block as the swapper moves it: all its tensors packed, one copy.
 struct BlockProfile {
   std::string name;                   // "transformer_blocks.7"
   std::vector<TensorExtent> tensors;  // in the family's order; index = TensorIndex of a lease
   int64_t bytes = 0;                  // packed size, a multiple of kTensorAlignment
   double forward_flops = 0;           // of one forward at the mean token count; only ratios between blocks matter
+  // What the block holds from forward to backward, beyond its saved input, when it is not recomputed; one micro-batch.
+  int64_t kept_activation_bytes = 0;
+  // For layer granularity. Tensors of no layer (norms) stay on the device. The orders are indices into `layers` as a forward asks
+  // for them, and as the backward of one block does: its recompute, then back. Asked twice in a row counts once.
+  std::vector<LayerProfile> layers;
+  std::vector<int> forward_layers, backward_layers;
 };
 
 // One list of alike blocks (Qwen has one, FLUX two), in execution order.
@@ -44,6 +57,7 @@ struct ModelProfile {
   int64_t boundary_bytes = 0;            // saved block inputs of one micro-batch, all blocks together
   int64_t block_activation_bytes = 0;    // peak of one block's recompute and backward
   int64_t edge_activation_bytes = 0;     // peak of what happens outside the blocks (embedding, head, loss), conditioning included
+  int64_t host_evaluated_bytes = 0;      // block weights that the host evaluates: never on the device nor on the link
   double forward_flops = 0;              // all blocks
   double backward_over_forward = 2.0;    // recompute + backward over forward, by operation count
 };
