@@ -228,18 +228,51 @@ TEST_F(SpecValidationTest, RefusesBadWordsWithTheNearestChoice) {
 }
 
 TEST_F(SpecValidationTest, SaysWhatIsNotAvailableYet) {
-  ExpectViolation([](auto& s) { s.mutable_memory()->set_granularity("layer"); },
-                  "memory.granularity", "\"layer\" is not available yet, use block");
-  ExpectViolation([](auto& s) { s.mutable_memory()->set_activation_offload("on"); },
-                  "memory.activation_offload", "not available yet");
-  ExpectViolation([](auto& s) { s.mutable_memory()->set_host_modulation("on"); },
-                  "memory.host_modulation", "not available yet");
   ExpectViolation(
       [](auto& s) {
         s.mutable_network()->set_type("none");
         s.mutable_memory()->set_mode("exchange");
       },
       "network.type", "\"none\" is not available yet");
+}
+
+TEST_F(SpecValidationTest, ReadsHowMemoryIsSpent) {
+  const SpecResult result = With([](auto& s) {
+    s.mutable_model()->set_quantization("fp8_scaled");
+    s.mutable_memory()->set_granularity("layer");
+    s.mutable_memory()->set_activation_offload("on");
+    s.mutable_memory()->set_host_modulation("off");
+    s.mutable_memory()->set_checkpointing("on");
+    s.mutable_memory()->set_verify_weights(true);
+    s.mutable_sampling()->set_vram_budget("3GiB");
+  });
+  ASSERT_TRUE(result.config.has_value());
+  EXPECT_EQ(result.config->model.quantization, Quantization::kFp8Scaled);
+  const MemoryConfig& memory = result.config->memory;
+  EXPECT_EQ(memory.granularity, offload::Granularity::kLayer);
+  EXPECT_EQ(memory.activation_offload, offload::Toggle::kOn);
+  EXPECT_EQ(memory.host_modulation, offload::Toggle::kOff);
+  EXPECT_EQ(memory.checkpointing, offload::Toggle::kOn);
+  EXPECT_TRUE(memory.verify_weights);
+  EXPECT_EQ(result.config->sampling.vram_budget_bytes, int64_t{3} << 30);
+  ExpectViolation([](auto& s) { s.mutable_memory()->set_host_modulation("yes"); },
+                  "memory.host_modulation", "must be one of auto, on, off");
+}
+
+TEST_F(SpecValidationTest, ReadsMemorySettingsAlone) {
+  v1::MemorySpec spec;
+  spec.set_vram_budget("2GiB");
+  spec.set_ring_size(3);
+  const absl::StatusOr<MemoryConfig> memory = ReadMemorySpec(spec);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->vram_budget_bytes, int64_t{2} << 30);
+  EXPECT_EQ(memory->ring_size, 3);
+  spec.set_ring_size(0);
+  spec.set_mode("swap");
+  const absl::Status status = ReadMemorySpec(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("memory.ring_size"), HasSubstr("memory.mode")));
 }
 
 TEST_F(SpecValidationTest, NamesRulesAcrossFields) {
