@@ -57,8 +57,12 @@ struct ModelProfile {
   int64_t boundary_bytes = 0;            // saved block inputs of one micro-batch, all blocks together
   int64_t block_activation_bytes = 0;    // peak of one block's recompute and backward
   int64_t edge_activation_bytes = 0;     // peak of what happens outside the blocks (embedding, head, loss), conditioning included
+  int64_t conditioning_bytes = 0;        // of one micro-batch, alive in every phase of it; beside the three peaks above
+  int64_t gradient_bytes = 0;            // base that trains: the largest gradient of one block's weights, on the device at a time
+  int64_t host_state_bytes = 0;          // base that trains: full-precision masters, moments and gradient sums on the host
   int64_t host_evaluated_bytes = 0;      // block weights that the host evaluates: never on the device nor on the link
   double forward_flops = 0;              // all blocks
+  double recompute_over_forward = 1.0;   // what a block that keeps its activations saves of the next line
   double backward_over_forward = 2.0;    // recompute + backward over forward, by operation count
 };
 

@@ -23,9 +23,9 @@ absl::Status CheckRequest(const PlanRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("micro_batches must be at least 1, got ", request.micro_batches));
   }
-  if (constraints.ring_size < 1) {
+  if (constraints.ring_size.value_or(1) < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ring_size must be at least 1, got ", constraints.ring_size));
+        absl::StrCat("ring_size must be at least 1, got ", *constraints.ring_size));
   }
   const int maximum = MaxBlocksToSwap(request.model, constraints.mode);
   const int asked = constraints.blocks_to_swap.value_or(0);
@@ -212,7 +212,7 @@ std::vector<int> EvenlySpaced(int count, int streamed) {
 absl::StatusOr<SwapPlan> Plan(const PlanRequest& request) {
   BLOCKSWAP_RETURN_IF_ERROR(CheckRequest(request));
   const Budgets budgets = EffectiveBudgets(request);
-  const int ring_size = request.constraints.ring_size;
+  const int ring_size = request.constraints.ring_size.value_or(kDefaultRingSize);
   Choice choice = FirstFit(request, budgets, ring_size);
   const bool lowered = !choice.found && ring_size > 1;
   if (lowered) choice = FirstFit(request, budgets, /*ring_size=*/1);

@@ -77,7 +77,7 @@ std::string Setting(const PlanRequest& request, const Candidate& candidate) {
 std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets& budgets,
                                       const Candidate& smallest) {
   std::vector<std::string> offers;
-  const int ring_size = request.constraints.ring_size;
+  const int ring_size = request.constraints.ring_size.value_or(kDefaultRingSize);
   std::optional<Candidate> other = AnyThatFits(request, budgets, ring_size);
   if (!other.has_value()) other = AnyThatFits(request, budgets, /*ring_size=*/1);
   if (other.has_value()) offers.push_back(Setting(request, *other));
@@ -107,7 +107,7 @@ absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets) 
   device_only.host_bytes = 0;
   const bool fixed = request.constraints.blocks_to_swap.has_value();
   std::optional<Candidate> least;
-  for (const int ring_size : {request.constraints.ring_size, 1}) {
+  for (const int ring_size : {request.constraints.ring_size.value_or(kDefaultRingSize), 1}) {
     std::optional<Candidate> next = fixed ? Smallest(request, ring_size, /*free_choice=*/false)
                                           : AnyThatFits(request, device_only, ring_size);
     // A smaller ring leaves room for residents, which need no master.
@@ -120,7 +120,7 @@ absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets) 
   host_only.device_bytes = 0;
   // More VRAM means fewer blocks away: the largest number whose masters still fit the host.
   for (int n = least->blocks_to_swap - 1; n >= 0; --n) {
-    const Candidate fewer = MakeCandidate(request, n, request.constraints.ring_size);
+    const Candidate fewer = MakeCandidate(request, n, request.constraints.ring_size.value_or(kDefaultRingSize));
     if (!Fits(fewer, host_only)) continue;
     offers.push_back(
         absl::StrCat("vram_budget ", Exact(fewer.device_bytes), " with ", Setting(request, fewer)));

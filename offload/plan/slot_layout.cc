@@ -36,10 +36,8 @@ bool SizesCanBeApart(const SwapPlan& plan, const std::vector<BlockProfile>& bloc
 }
 
 void LayoutRing(const SwapPlan& plan, const std::vector<BlockProfile>& blocks, SlotLayout& layout) {
-  for (int block : plan.streamed_blocks()) {
-    layout.capacity_of[block] = plan.slot_bytes;
-    layout.host_buffers.push_back(blocks[block].bytes);
-  }
+  for (int block : plan.streamed_blocks()) layout.capacity_of[block] = plan.slot_bytes;
+  for (int block : plan.mastered_blocks()) layout.host_buffers.push_back(blocks[block].bytes);
   layout.slots.assign(static_cast<size_t>(plan.slots), plan.slot_bytes);
 }
 
@@ -66,9 +64,8 @@ int64_t SlotLayout::host_bytes() const { return Sum(host_buffers); }
 SlotLayout LayoutSlots(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
   SlotLayout layout;
   layout.capacity_of.assign(blocks.size(), 0);
-  if (plan.slots == 0) return layout;
-  if (plan.mode == TransferMode::kExchange) {
-    LayoutExchange(plan, blocks, layout);
+  if (plan.exchanges()) {
+    if (plan.slots > 0) LayoutExchange(plan, blocks, layout);
   } else {
     LayoutRing(plan, blocks, layout);
   }

@@ -19,7 +19,7 @@ struct SlotLayout {
   std::vector<int64_t>
       slots;  // capacity of each; exchange: slot i starts with the i-th block on the device
   std::vector<int64_t>
-      host_buffers;  // masters in streamed order, then the spare buffers of exchange mode
+      host_buffers;  // masters in block order, then the spare buffers of exchange mode
 
   int64_t slot_bytes() const;  // of all slots together
   int64_t host_bytes() const;

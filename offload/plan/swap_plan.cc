@@ -2,6 +2,7 @@
 #include "offload/plan/swap_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
@@ -41,7 +42,7 @@ absl::Status ValidateSchedule(const SwapPlan& plan, const TransferSchedule& sche
   }
   const auto may_move = [&](int block) {
     return block >= 0 && block < num_blocks &&
-           (plan.mode == TransferMode::kExchange ||
+           (plan.exchanges() ||
             plan.blocks[block].residence == Residence::kStreamed);
   };
   int previous = 0;
@@ -68,7 +69,7 @@ absl::Status ValidateSchedule(const SwapPlan& plan, const TransferSchedule& sche
   const bool on_device = std::all_of(initial.begin(), initial.end(), [&](int block) {
     return plan.blocks[block].residence == Residence::kResident;
   });
-  if (plan.mode == TransferMode::kExchange && plan.slots > 0 &&
+  if (plan.exchanges() && plan.slots > 0 &&
       (static_cast<int>(initial.size()) != plan.slots || !on_device)) {
     return BadPlan(absl::StrCat(name, " schedule of an exchange does not start from the ",
                                 plan.slots, " blocks on the device"));
@@ -136,6 +137,13 @@ std::vector<int> SwapPlan::streamed_blocks() const {
   return streamed;
 }
 
+std::vector<int> SwapPlan::mastered_blocks() const {
+  if (!base_trains) return streamed_blocks();
+  std::vector<int> all(blocks.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
   if (plan.blocks.size() != blocks.size()) {
     return BadPlan(
@@ -143,7 +151,7 @@ absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>&
   }
   // In exchange mode every block may come to sit in any slot.
   const auto uses_slot = [&plan](int block) {
-    return plan.slots > 0 && (plan.mode == TransferMode::kExchange ||
+    return plan.slots > 0 && (plan.exchanges() ||
                               plan.blocks[block].residence == Residence::kStreamed);
   };
   int64_t largest = 0;
@@ -164,7 +172,7 @@ absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>&
         absl::StrCat("slots of ", plan.slot_bytes, " bytes, not a multiple of ", kTensorAlignment));
   }
   const int on_device = static_cast<int>(blocks.size()) - plan.num_streamed();
-  if (plan.mode == TransferMode::kExchange && plan.slots != 0 && plan.slots != on_device) {
+  if (plan.exchanges() && plan.slots != 0 && plan.slots != on_device) {
     return BadPlan(absl::StrCat("exchange with ", plan.slots, " slots for ", on_device,
                                 " blocks on the device"));
   }

@@ -62,13 +62,18 @@ struct Prediction {
   int64_t pinned_bytes = 0, pageable_bytes = 0, file_bytes = 0;
   int64_t h2d_bytes_per_step = 0, d2h_bytes_per_step = 0;
   absl::Duration compute, copy, stall, step;
-  absl::Duration bound;                     // facts/offload.md 5.2, even spacing
+  // Compute or the loads of this plan, whichever takes longer in each direction: no placement with as many loads is faster.
+  absl::Duration bound;
+  // The same for residents evenly spaced and a ring that is emptied at the turn: facts/offload.md 5.2.
+  absl::Duration even_spacing_bound;
+  int64_t boundary_host_bytes = 0;          // saved block inputs that wait on the host
 };
 
 struct SwapPlan {
   std::vector<BlockPlacement> blocks;
   int slots = 0;              // device slots that streamed blocks share (exchange: all device slots)
   int64_t slot_bytes = 0;     // of the largest; slot_layout.h has the size of each
+  std::vector<int64_t> slot_sizes;  // of each slot, where they differ (h2d_only); empty: all are slot_bytes
   TransferMode mode = TransferMode::kH2dOnly;
   Granularity granularity = Granularity::kBlock;
   PinPolicy pin_policy = PinPolicy::kAuto;
@@ -76,6 +81,7 @@ struct SwapPlan {
   // block once per direction.
   bool block_major = false;
   // The base trains: every block has a master, which the optimizer changes on the host after its gradient has come down.
+  // Weights themselves never go down, so the schedules are those of a ring, whatever `mode` says.
   bool base_trains = false;
   TransferSchedule training;
   TransferSchedule forward_only;
@@ -86,6 +92,10 @@ struct SwapPlan {
 
   int num_streamed() const;
   std::vector<int> streamed_blocks() const;
+  // Those with a permanent host copy of their own: the streamed ones, or all where the base trains.
+  std::vector<int> mastered_blocks() const;
+  // Whether blocks go back to the host when others take their slots.
+  bool exchanges() const { return mode == TransferMode::kExchange && !base_trains; }
 };
 
 // Checks that `plan` can be executed for `blocks` (indices, sizes, transfers that name streamed blocks).
