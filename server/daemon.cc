@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "server/base/log.h"
 #include "server/base/wall_clock.h"
@@ -95,7 +96,7 @@ absl::Status Daemon::LockAndOpen() {
 absl::Status Daemon::StartWorkersSide() {
   auto nvml = Nvml::Load();
   if (config_.host_budget_bytes == 0)
-    config_.host_budget_bytes = ReadHostMemory().available_bytes() / 2;
+    config_.host_budget_bytes = base::ReadHostFacts().available_bytes / 2;
   devices_ = std::make_unique<DeviceTable>(nvml.ok() ? *std::move(nvml) : nullptr,
                                            config_.host_budget_bytes, config_.offer_host);
   const std::string attempts = absl::StrCat(runtime_directory_, "/attempts");

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_memory.h"
+#include "offload/device/numa.h"
 
 namespace blockswap::offload {
 namespace {
@@ -202,6 +204,9 @@ DeviceFacts CudaDeviceRuntime::facts() const {
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, ordinal_) == cudaSuccess) {
     facts.description = properties.name;
+    facts.numa_node = NodeOfPciDevice(
+        absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID,
+                        properties.pciDeviceID));
   }
   size_t free_bytes = 0;
   size_t total_bytes = 0;

@@ -43,6 +43,7 @@ struct DeviceFacts {
   std::string description;     // "NVIDIA GeForce RTX 3090", "host memory, 2 cores"
   int64_t total_bytes = 0;     // of the device, or of the budget on the host device
   int64_t free_bytes = 0;      // free now, other processes considered
+  int numa_node = -1;          // memory node nearest to the device; -1: unknown
 };
 
 // Copies as the device saw them, since creation. Busy is the time copies were in flight on that lane.

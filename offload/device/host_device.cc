@@ -8,6 +8,7 @@
 #include "offload/base/byte_size.h"
 #include "offload/base/proc_file.h"
 #include "offload/device/host_memory.h"
+#include "offload/device/numa.h"
 
 namespace blockswap::offload {
 
@@ -26,7 +27,9 @@ HostDevice::HostDevice(const HostDeviceOptions& options)
     : options_(options),
       ledger_(options.budget_bytes),
       h2d_("bs-h2d", {options.h2d_bytes_per_second, options.latency}, &events_),
-      d2h_("bs-d2h", {options.d2h_bytes_per_second, options.latency}, &events_) {}
+      d2h_("bs-d2h", {options.d2h_bytes_per_second, options.latency}, &events_) {
+  ledger_.SetBeforeCharge(options.before_charge);
+}
 
 HostDevice::~HostDevice() {
   // Both before either is joined: one may wait for an event of the other.
@@ -38,6 +41,7 @@ DeviceFacts HostDevice::facts() const {
   DeviceFacts facts;
   facts.kind = DeviceKind::kHost;
   facts.name = "host";
+  facts.numa_node = NodeOfThisThread();  // the trainer's, which starts the compute threads
   facts.description = absl::StrCat("host memory, ", std::thread::hardware_concurrency(), " cores");
   const int64_t available = base::ReadProcBytes("/proc/meminfo", "MemAvailable").value_or(0);
   const MemorySnapshot snapshot = ledger_.Snapshot();
@@ -121,6 +125,7 @@ absl::Status HostDevice::SynchronizeStream(Stream stream) {
 }
 
 absl::Status HostDevice::CopyToDevice(DeviceSpan destination, const std::byte* source) {
+  if (options_.h2d_source) source = options_.h2d_source(destination, source);
   h2d_.QueueCopy(destination.data, source, destination.bytes);
   return absl::OkStatus();
 }

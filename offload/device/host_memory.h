@@ -21,6 +21,11 @@ int64_t PageCeil(int64_t bytes);
 absl::StatusOr<std::byte*> MapPages(int64_t bytes);
 void UnmapPages(std::byte* data, int64_t bytes);
 
+// Maps pages of a file that other processes map too, writable. `offset` is page aligned.
+absl::StatusOr<std::byte*> MapSharedPages(int fd, int64_t offset, int64_t bytes);
+// No write through this mapping from now on.
+absl::Status MakeReadOnly(std::byte* data, int64_t bytes);
+
 // mlock. ResourceExhausted naming page-locked host memory, what was asked, the limit and what to
 // lower.
 absl::Status LockPages(std::byte* data, int64_t bytes);

@@ -5,20 +5,51 @@
 
 #include "offload/base/status_macros.h"
 #include "offload/device/host_memory.h"
+#include "offload/device/numa.h"
 
 namespace blockswap::offload {
 
+namespace {
+
+// Before the first touch: placement binds pages that are not there yet.
+void PlaceNearDevice(DeviceRuntime* device, std::byte* data, int64_t bytes) {
+  static const int num_nodes = CountMemoryNodes();
+  if (num_nodes <= 1) return;
+  // A wrong node costs speed only.
+  PreferNode(data, bytes, device->facts().numa_node).IgnoreError();
+}
+
+}  // namespace
+
 absl::StatusOr<PinnedArena> PinnedArena::Create(DeviceRuntime* device, int64_t bytes, Lock lock) {
+  if (bytes == 0) return PinnedArena();
+  BLOCKSWAP_ASSIGN_OR_RETURN(std::byte* const data, MapPages(bytes));
+  return Own(device, data, bytes, lock);
+}
+
+absl::StatusOr<PinnedArena> PinnedArena::MapFile(DeviceRuntime* device, int fd, int64_t offset,
+                                                 int64_t bytes, Lock lock) {
+  if (bytes == 0) return PinnedArena();
+  BLOCKSWAP_ASSIGN_OR_RETURN(std::byte* const data, MapSharedPages(fd, offset, bytes));
+  return Own(device, data, bytes, lock);
+}
+
+absl::StatusOr<PinnedArena> PinnedArena::Own(DeviceRuntime* device, std::byte* data, int64_t bytes,
+                                             Lock lock) {
   PinnedArena arena;
-  if (bytes == 0) return arena;
-  BLOCKSWAP_ASSIGN_OR_RETURN(arena.data_, MapPages(bytes));
   arena.device_ = device;
+  arena.data_ = data;
   arena.bytes_ = bytes;
+  PlaceNearDevice(device, data, bytes);
   if (lock == Lock::kYes) {
     BLOCKSWAP_RETURN_IF_ERROR(device->LockHostMemory(arena.data_, PageCeil(bytes)));
     arena.locked_bytes_ = PageCeil(bytes);
   }
   return arena;
+}
+
+absl::Status PinnedArena::MakeReadOnly() {
+  return data_ == nullptr ? absl::OkStatus() : offload::MakeReadOnly(data_, bytes_);
 }
 
 PinnedArena& PinnedArena::operator=(PinnedArena&& other) noexcept {

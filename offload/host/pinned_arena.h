@@ -22,6 +22,13 @@ class PinnedArena {
   // bytes: an empty arena.
   static absl::StatusOr<PinnedArena> Create(DeviceRuntime* device, int64_t bytes, Lock lock);
 
+  // The same over pages of a file that other processes map too (offset page aligned).
+  static absl::StatusOr<PinnedArena> MapFile(DeviceRuntime* device, int fd, int64_t offset,
+                                             int64_t bytes, Lock lock);
+
+  // No write through this arena from now on; its page lock stays.
+  absl::Status MakeReadOnly();
+
   PinnedArena() = default;
   PinnedArena(PinnedArena&& other) noexcept { *this = static_cast<PinnedArena&&>(other); }
   PinnedArena& operator=(PinnedArena&& other) noexcept;
@@ -32,6 +39,8 @@ class PinnedArena {
   int64_t locked_bytes() const { return locked_bytes_; }  // whole pages; 0 when pageable
 
  private:
+  static absl::StatusOr<PinnedArena> Own(DeviceRuntime* device, std::byte* data, int64_t bytes,
+                                         Lock lock);
   void Reset();
 
   DeviceRuntime* device_ = nullptr;

@@ -12,11 +12,12 @@ namespace blockswap::offload {
 
 absl::StatusOr<std::unique_ptr<StagingPool>> StagingPool::Create(DeviceRuntime* device,
                                                                  int num_buffers,
-                                                                 int64_t buffer_bytes) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(
-      PinnedArena arena,
-      PinnedArena::Create(device, num_buffers * buffer_bytes, PinnedArena::Lock::kYes));
-  std::unique_ptr<StagingPool> pool(new StagingPool(device, std::move(arena)));
+                                                                 int64_t buffer_bytes,
+                                                                 PinnedArena::Lock lock,
+                                                                 BlockReader read) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(PinnedArena arena,
+                             PinnedArena::Create(device, num_buffers * buffer_bytes, lock));
+  std::unique_ptr<StagingPool> pool(new StagingPool(device, std::move(arena), std::move(read)));
   for (int i = 0; i < num_buffers; ++i) {
     BLOCKSWAP_ASSIGN_OR_RETURN(const EventId drained, device->CreateEvent());
     pool->buffers_.push_back({pool->arena_.data() + i * buffer_bytes, drained});
@@ -115,7 +116,12 @@ absl::Status StagingPool::Execute(const StagedLoad& load) {
   }
   Buffer& buffer = NextBuffer();
   BLOCKSWAP_RETURN_IF_ERROR(device_->Synchronize(buffer.drained));
-  std::memcpy(buffer.data, load.source, static_cast<size_t>(load.destination.bytes));
+  const auto bytes = static_cast<size_t>(load.destination.bytes);
+  if (load.source != nullptr) {
+    std::memcpy(buffer.data, load.source, bytes);
+  } else {
+    BLOCKSWAP_RETURN_IF_ERROR(read_(load.block, absl::MakeSpan(buffer.data, bytes)));
+  }
   // h2d waits: compute is past the slot's last reader.
   if (load.released != kNoEvent) {
     BLOCKSWAP_RETURN_IF_ERROR(device_->Wait(Stream::kHostToDevice, load.released));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves pageable masters through a few page-locked buffers on a thread of its own, so that the
-// trainer never copies bytes.
+// Moves pageable masters and blocks of the file tier through a few buffers on a thread of its own,
+// so that the trainer never copies or reads bytes.
 #ifndef BLOCKSWAP_OFFLOAD_HOST_STAGING_POOL_H_
 #define BLOCKSWAP_OFFLOAD_HOST_STAGING_POOL_H_
 
@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "offload/base/mutex.h"
+#include "offload/host/block_reader.h"
 #include "offload/host/pinned_arena.h"
 
 namespace blockswap::offload {
@@ -28,7 +29,8 @@ struct StagedWriteBack {
 
 struct StagedLoad {
   StagedWriteBack write_back;
-  const std::byte* source = nullptr;  // pageable
+  const std::byte* source = nullptr;  // pageable; nullptr: the block is read from the file
+  int block = -1;                     // to read then
   DeviceSpan destination;
   EventId released = kNoEvent;  // compute is past the last reader of `destination`
   EventId ready = kNoEvent;     // recorded on the host-to-device stream after the copy
@@ -40,10 +42,12 @@ struct StagedLoad {
 // ones returns it.
 class StagingPool {
  public:
-  // Locks the buffers if the system allows it; a refused lock is an error, since staging through
-  // pageable memory is none.
-  static absl::StatusOr<std::unique_ptr<StagingPool>> Create(DeviceRuntime* device, int num_buffers,
-                                                             int64_t buffer_bytes);
+  // `lock`: kYes where copies need it; a refused lock is an error then, since staging through
+  // pageable memory is none. `read` (may be null where every load has a source) is called on the
+  // pool's thread.
+  static absl::StatusOr<std::unique_ptr<StagingPool>> Create(
+      DeviceRuntime* device, int num_buffers, int64_t buffer_bytes,
+      PinnedArena::Lock lock = PinnedArena::Lock::kYes, BlockReader read = nullptr);
   ~StagingPool();
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
@@ -57,6 +61,7 @@ class StagingPool {
   absl::Status Join(uint64_t ticket);
   absl::Status JoinAll();
 
+  int64_t bytes() const { return arena_.bytes(); }
   int64_t locked_bytes() const { return arena_.locked_bytes(); }
 
  private:
@@ -65,8 +70,8 @@ class StagingPool {
     EventId drained = kNoEvent;  // recorded after the copy that reads or fills the buffer
   };
 
-  StagingPool(DeviceRuntime* device, PinnedArena arena)
-      : device_(device), arena_(std::move(arena)) {}
+  StagingPool(DeviceRuntime* device, PinnedArena arena, BlockReader read)
+      : device_(device), read_(std::move(read)), arena_(std::move(arena)) {}
 
   void Loop();
   absl::Status Execute(const StagedLoad& load);
@@ -74,6 +79,7 @@ class StagingPool {
   Buffer& NextBuffer();
 
   DeviceRuntime* const device_;
+  const BlockReader read_;
   PinnedArena arena_;
   std::vector<Buffer> buffers_;
   size_t next_buffer_ = 0;  // the worker's

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "server/device/host_facts.h"
+#include "offload/base/host_facts.h"
 
 namespace blockswap::server {
 namespace {
@@ -25,7 +25,7 @@ bool DeviceFits(const DeviceState& device, const std::string& requested) {
 
 DeviceTable::DeviceTable(std::unique_ptr<Nvml> nvml, int64_t host_budget_bytes, bool offer_host)
     : nvml_(std::move(nvml)) {
-  const int64_t lockable = LockableBytes();
+  const int64_t lockable = base::ReadHostFacts().lock_limit_bytes;
   std::vector<GpuFacts> gpus;
   if (nvml_ != nullptr) gpus = nvml_->Gpus().value_or(std::vector<GpuFacts>());
   for (const GpuFacts& gpu : gpus) {

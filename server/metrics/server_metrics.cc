@@ -194,15 +194,16 @@ void ServerMetrics::SetDevices(const std::vector<DeviceState>& devices) {
   }
 }
 
-void ServerMetrics::SetHost(const HostMemory& memory) {
+void ServerMetrics::SetHost(const base::HostFacts& memory) {
   const auto set = [this](const char* source, int64_t limit, int64_t available) {
     host_limit_.Add({{"source", source}}).Set(static_cast<double>(limit));
     host_available_.Add({{"source", source}}).Set(static_cast<double>(available));
   };
-  set("host", memory.host_limit_bytes, memory.host_available_bytes);
-  if (memory.cgroup_limit_bytes > 0)
-    set("cgroup", memory.cgroup_limit_bytes, memory.cgroup_available_bytes);
-  set("effective", memory.limit_bytes(), memory.available_bytes());
+  set("host", memory.host_total_bytes, memory.host_available_bytes);
+  if (memory.control_group_limit != base::kNoLimit)
+    set("cgroup", memory.control_group_limit, memory.control_group_available);
+  set("effective", std::min(memory.host_total_bytes, memory.control_group_limit),
+      memory.available_bytes);
 }
 
 void ServerMetrics::SetStorage(const char* area, const DiskSpace& space) {

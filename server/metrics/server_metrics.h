@@ -11,7 +11,8 @@
 #include <string>
 
 #include "server/device/device_table.h"
-#include "server/device/host_facts.h"
+#include "offload/base/host_facts.h"
+#include "server/device/disk_space.h"
 #include "server/jobs/job.h"
 #include "server/metrics/slot_metrics.h"
 
@@ -48,7 +49,7 @@ class ServerMetrics final {
   void WatchStreams(const char* kind, int change);
   void WatchDropped(const char* reason);
   void SetDevices(const std::vector<DeviceState>& devices);
-  void SetHost(const HostMemory& memory);
+  void SetHost(const base::HostFacts& memory);
   void SetStorage(const char* area, const DiskSpace& space);
 
  private:

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "offload/plan/planner.h"
 #include "server/base/reason.h"
-#include "server/device/host_facts.h"
 #include "server/rpc/proto_conversion.h"
 #include "server/rpc/status_conversion.h"
 #include "worker/config/spec_validation.h"
@@ -44,12 +44,13 @@ worker::Machine MachineOf(const DeviceState& device) {
   worker::Machine machine;
   // What a running job holds will be free when this one's turn comes.
   machine.device_free_bytes = device.holder.empty() ? device.free_bytes : device.total_bytes;
-  machine.host_available_bytes = ReadHostMemory().available_bytes();
+  const base::HostFacts host = base::ReadHostFacts();
+  machine.host_available_bytes = host.available_bytes;
   if (device.kind == DeviceKind::kHost) {
     machine.host_available_bytes =
         std::max<int64_t>(0, machine.host_available_bytes - device.total_bytes);
   }
-  machine.lockable_bytes = device.lockable_bytes;
+  machine.lockable_bytes = std::min(device.lockable_bytes, host.lockable_bytes);
   machine.copies_need_pinned_memory = device.kind == DeviceKind::kCuda;
   return machine;
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "server/base/file_lock.h"
 #include "server/base/log.h"
@@ -213,7 +214,7 @@ void Scheduler::Tick(SteadyTime now) {
   }
   devices_.Refresh();
   metrics_.SetDevices(devices_.List());
-  metrics_.SetHost(ReadHostMemory());
+  metrics_.SetHost(base::ReadHostFacts());
   metrics_.SetStore(store_.writable(), store_.last_sequence());
   metrics_.SetStorage("state", ReadDiskSpace(options_.state_directory));
   metrics_.SetStorage("outputs", ReadDiskSpace(options_.outputs_root));
@@ -248,7 +249,7 @@ void Scheduler::Pass() {
   for (const JobRecord& job : *waiting) {
     const std::vector<DeviceState> devices = devices_.List();
     HostRoom room;
-    room.memory_bytes = ReadHostMemory().available_bytes();
+    room.memory_bytes = base::ReadHostFacts().available_bytes;
     room.disk_bytes = static_cast<int64_t>(
         static_cast<double>(ReadDiskSpace(options_.outputs_root).free_bytes) / kDiskReserve);
     room.now_micros = WallMicros();
@@ -324,6 +325,7 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
 
   auto attempt = std::make_unique<RunningAttempt>(AttemptKey{job.id, job.attempt}, options_.ladder);
   attempt->job_uid = job.uid;
+  attempt->granted_bytes = device.free_bytes;
   attempt->device = device.name;
   attempt->started = attempt->last_heartbeat = attempt->last_progress = SteadyNow();
   attempt->record.number = job.attempt;

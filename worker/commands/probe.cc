@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_device.h"
-#include "offload/host/host_budget.h"
 #include "offload/plan/planner.h"
 #include "offload/swap/block_swapper.h"
 #include "worker/adapter/adapter.h"
 #include "worker/commands/probe_tensors.h"
+#include "worker/commands/probe_weights.h"
 #include "worker/family/family.h"
 #include "worker/io/checkpoint_source.h"
 #include "worker/kernels/device_memory.h"
@@ -44,8 +45,8 @@ absl::StatusOr<ProbeSubject> OpenSubject(const ProbeOptions& options) {
   BLOCKSWAP_ASSIGN_OR_RETURN(subject.family, options.architecture.empty()
                                                  ? DetectFamily(*subject.source)
                                                  : FindFamily(options.architecture));
-  BLOCKSWAP_ASSIGN_OR_RETURN(subject.model,
-                             subject.family->Describe(*subject.source, options.dtype));
+  BLOCKSWAP_ASSIGN_OR_RETURN(subject.model, DescribeModel(*subject.family, *subject.source,
+                                                          options.dtype, options.quantization));
   if (!options.adapter.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(subject.adapter, LayoutOfFile(options.adapter, subject.model));
   }
@@ -58,11 +59,10 @@ absl::StatusOr<offload::SwapPlan> MakePlan(const ProbeOptions& options, const Pr
   const TokenCounts tokens{inputs.hidden_states_BSC.size(1),
                            inputs.encoder_hidden_states_BTJ.size(1),
                            inputs.hidden_states_BSC.size(0)};
-  const offload::HostFacts host = offload::ReadHostFacts();
+  const base::HostFacts host = base::ReadHostFacts();
   offload::PlanRequest request;
   request.model =
-      subject.family->Profile(subject.model, subject.adapter, absl::MakeConstSpan(&tokens, 1),
-                              /*gradient_checkpointing=*/true);
+      subject.family->Profile(subject.model, subject.adapter, absl::MakeConstSpan(&tokens, 1));
   request.device_free_bytes = facts.free_bytes;
   request.host_available_bytes = host.available_bytes;
   request.lockable_bytes = host.lockable_bytes;
@@ -87,6 +87,17 @@ std::string Report(const offload::BlockSwapper& swapper, const WalkResult& resul
   report["forward_seconds"] = absl::ToDoubleSeconds(result.forward);
   report["backward_seconds"] = absl::ToDoubleSeconds(result.backward);
   return report.dump();
+}
+
+void AddWeightGradients(const std::vector<BaseUnit>& units, const BaseGradients& gradients,
+                        std::map<std::string, at::Tensor>* outputs) {
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    for (size_t i = 0; i < units[unit].tensors.size(); ++i) {
+      const int index = static_cast<int>(unit);
+      (*outputs)["grad." + units[unit].tensors[i].name] =
+          gradients.View(gradients.sum(index), index, static_cast<int>(i));
+    }
+  }
 }
 
 std::map<std::string, at::Tensor> Outputs(const WalkResult& result,
@@ -147,11 +158,26 @@ absl::Status RunOnHost(const ProbeOptions& options, const ProbeSubject& subject,
     adapter = Adapter::Create(subject.model, subject.adapter, at::kCPU, options.gradients);
     BLOCKSWAP_RETURN_IF_ERROR(adapter->Load(options.adapter));
   }
-  const WalkContext context{model.get(), &subject.model, swapper.get(),
-                            adapter.has_value() ? &*adapter : nullptr, at::kCPU};
+  WalkContext context{model.get(), &subject.model, swapper.get(),
+                      adapter.has_value() ? &*adapter : nullptr, at::kCPU};
+  const std::vector<BaseUnit> units = BaseUnitsOf(subject.model);
+  std::optional<BaseGradients> weights;
+  if (options.weight_gradients) {
+    weights.emplace(&units, options.dtype, at::kCPU);
+    model->TrainEdges(weights->edges());
+    context.base = &*weights;
+  }
   BLOCKSWAP_ASSIGN_OR_RETURN(const WalkResult result, Walk(context, inputs, options.gradients));
-  BLOCKSWAP_RETURN_IF_ERROR(
-      WriteProbeOutputs(options.outputs, Outputs(result, adapter, options.gradients)));
+  std::map<std::string, at::Tensor> outputs = Outputs(result, adapter, options.gradients);
+  if (weights.has_value()) {
+    weights->Finish();
+    AddWeightGradients(units, *weights, &outputs);
+  }
+  if (options.fp8_weights.has_value()) {
+    BLOCKSWAP_RETURN_IF_ERROR(
+        AddFp8Weights(subject.model, *options.fp8_weights, swapper.get(), &outputs));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(WriteProbeOutputs(options.outputs, outputs));
   *report = Report(*swapper, result);
   return absl::OkStatus();
 }

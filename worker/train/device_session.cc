@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/train/device_session.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -12,7 +14,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "offload/base/status_macros.h"
-#include "offload/host/host_budget.h"
+#include "offload/host/link_measurement.h"
+#include "offload/base/host_facts.h"
 #include "worker/kernels/torch_boundary.h"
 #include "worker/train/cuda_session.h"
 
@@ -21,6 +24,8 @@ namespace {
 
 constexpr int64_t kTrialCopyBytes = int64_t{16}
                                     << 20;  // larger than the last-level cache's share of one core
+// Half of what the link test of a device copies: every job start pays for it.
+constexpr offload::LinkTrial kCardTrial{.bytes = int64_t{32} << 20, .repeats = 2};
 constexpr int64_t kTrialMatrix = 256;
 constexpr int kTrialRepeats = 3;
 
@@ -88,7 +93,7 @@ std::string DeviceSession::description() const {
 
 absl::StatusOr<Machine> DeviceSession::Measure() {
   const offload::DeviceFacts facts = runtime_->facts();
-  const offload::HostFacts host = offload::ReadHostFacts();
+  const base::HostFacts host = base::ReadHostFacts();
   Machine machine;
   machine.device_free_bytes = facts.free_bytes;
   machine.host_available_bytes = host.available_bytes;
@@ -102,13 +107,56 @@ absl::StatusOr<Machine> DeviceSession::Measure() {
     if (link.d2h_bytes_per_second == 0) link.d2h_bytes_per_second = copy;
     link.pageable_bytes_per_second = link.h2d_bytes_per_second;
   } else {
-    BLOCKSWAP_ASSIGN_OR_RETURN(machine.link, MeasureCudaLink(runtime_.get()));
+    BLOCKSWAP_ASSIGN_OR_RETURN(const offload::LinkMeasurement measured,
+                               offload::MeasureLink(runtime_.get(), kCardTrial));
+    machine.link = offload::ToLinkProfile(measured);
   }
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
     machine.compute_flops_per_second = MatrixFlopsPerSecond(device_);
     return absl::OkStatus();
   }));
   return machine;
+}
+
+int64_t DeviceSession::AvailableBytes() {
+  const offload::MemorySnapshot memory = runtime_->ledger().Snapshot();
+  const int64_t bytes = runtime_->facts().free_bytes + memory.total_bytes + framework_bytes();
+  return memory.budget_bytes > 0 ? std::min(bytes, memory.budget_bytes) : bytes;
+}
+
+void DeviceSession::Refresh(const offload::SwapStats& held, Machine* machine) {
+  const base::HostFacts host = base::ReadHostFacts();
+  machine->device_free_bytes = AvailableBytes();
+  machine->host_available_bytes = host.available_bytes + held.host_master_bytes;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  machine->lockable_bytes =
+      std::min(host.lockable_bytes, kMost - held.pinned_bytes) + held.pinned_bytes;
+}
+
+void DeviceSession::SetBudget(std::optional<int64_t> budget_bytes) {
+  runtime_->ledger().SetBudget(budget_bytes.value_or(0));
+}
+
+std::optional<int64_t> DeviceSession::budget_bytes() {
+  const int64_t bytes = runtime_->ledger().Snapshot().budget_bytes;
+  return bytes > 0 ? std::optional<int64_t>(bytes) : std::nullopt;
+}
+
+int64_t DeviceSession::peak_bytes() {
+  return runtime_->ledger().Snapshot().total_peak_bytes + framework_bytes_peak();
+}
+
+void DeviceSession::ResetPeaks() {
+  runtime_->ledger().ResetPeaks();
+  if (!device_.is_cpu()) CudaResetPeaks(device_);
+}
+
+void DeviceSession::ReleaseCached() {
+  if (!device_.is_cpu()) CudaReleaseCached(device_);
+}
+
+int64_t DeviceSession::framework_bytes() const {
+  return device_.is_cpu() ? 0 : CudaFrameworkBytes(device_);
 }
 
 int64_t DeviceSession::framework_bytes_peak() const {

@@ -62,5 +62,30 @@ TEST(PinnedArenaTest, PageableAndEmptyArenasLockNothing) {
   EXPECT_EQ(empty.data(), nullptr);
 }
 
+// F091: a larger request after a free must not get the smaller block that was freed.
+TEST(PinnedArenaTest, ALargerArenaAfterAFreeIsWhollyItsOwn) {
+  auto device = *HostDevice::Create({});
+  for (const int64_t bytes : {150 * base::kMiB, 200 * base::kMiB, 150 * base::kMiB}) {
+    const PinnedArena arena = *PinnedArena::Create(device.get(), bytes, PinnedArena::Lock::kNo);
+    EXPECT_EQ(arena.bytes(), bytes);
+    // Every page, so that a mapping that is too short ends the test.
+    for (int64_t offset = 0; offset < bytes; offset += PageSize()) {
+      arena.data()[offset] = std::byte{1};
+    }
+    arena.data()[bytes - 1] = std::byte{2};
+  }
+}
+
+TEST(PinnedArenaTest, AReadOnlyArenaKeepsItsBytesAndItsLock) {
+  auto device = *HostDevice::Create({});
+  const int64_t before = LockedNow();
+  PinnedArena arena = *PinnedArena::Create(device.get(), PageSize(), PinnedArena::Lock::kYes);
+  arena.data()[7] = std::byte{9};
+  ASSERT_TRUE(arena.MakeReadOnly().ok());
+  EXPECT_EQ(arena.data()[7], std::byte{9});
+  EXPECT_EQ(LockedNow() - before, PageSize());
+  EXPECT_DEATH(arena.data()[7] = std::byte{1}, "");
+}
+
 }  // namespace
 }  // namespace blockswap::offload

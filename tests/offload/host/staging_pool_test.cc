@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,34 @@ TEST_F(StagingPoolTest, TheFirstFailureIsKeptForEveryLaterJoin) {
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(pool_->Join(pool_->Submit(Load(2, 2))), failed);
   EXPECT_EQ(pool_->JoinAll(), failed);
+}
+
+TEST(StagingPoolFileTest, BlocksOfTheFileTierAreReadOnThePoolsThreadIntoFewBuffers) {
+  auto device = *HostDevice::Create({});
+  const auto trainer = std::this_thread::get_id();
+  const BlockReader read = [&](int block, absl::Span<std::byte> destination) {
+    EXPECT_NE(std::this_thread::get_id(), trainer);
+    if (block == 9) return absl::DataLossError("the file is cut short");
+    std::fill(destination.begin(), destination.end(), static_cast<std::byte>(block));
+    return absl::OkStatus();
+  };
+  auto pool = *StagingPool::Create(device.get(), 2, kBytes, PinnedArena::Lock::kNo, read);
+  EXPECT_EQ(pool->locked_bytes(), 0);
+  EXPECT_EQ(pool->bytes(), 2 * kBytes);
+  const DeviceSpan slot = *device->AllocateArena(kBytes, MemoryTag::kRing);
+  StagedLoad load;
+  load.destination = slot;
+  load.ready = *device->CreateEvent();
+  for (int block = 1; block < 8; ++block) {
+    load.block = block;
+    ASSERT_TRUE(pool->Join(pool->Submit(load)).ok());
+    ASSERT_TRUE(device->Wait(Stream::kCompute, load.ready).ok());
+    EXPECT_EQ(slot.data[kBytes - 1], static_cast<std::byte>(block));
+  }
+  load.block = 9;
+  EXPECT_EQ(pool->Join(pool->Submit(load)).code(), absl::StatusCode::kDataLoss);
+  pool.reset();
+  device->FreeArena(slot, MemoryTag::kRing);
 }
 
 TEST(StagingPoolCreateTest, ARefusedLockIsAnError) {

@@ -188,7 +188,7 @@ TEST_F(ServerMetricsTest, EveryStateIsThereFromTheStart) {
 TEST_F(ServerMetricsTest, PromtoolFindsNothingWrong) {
   if (::access("/usr/bin/promtool", X_OK) != 0) GTEST_SKIP() << "promtool is not installed";
   RunOneStepJob(metrics_, 1);
-  metrics_.SetHost(ReadHostMemory());
+  metrics_.SetHost(base::ReadHostFacts());
   metrics_.SetStorage("state", {1, 2});
   metrics_.SchedulerPass(0.1);
   metrics_.StoreTransaction(true, 0.1);

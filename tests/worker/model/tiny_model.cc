@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "offload/host/host_budget.h"
+#include "offload/base/host_facts.h"
 #include "worker/family/qwen_image_layout.h"
 #include "worker/io/safetensors.h"
 #include "worker/kernels/counter_random.h"
@@ -156,12 +156,11 @@ std::unique_ptr<offload::HostDevice> MakeHostDevice(offload::HostDeviceOptions o
 std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpoint,
                                                    const Placement& placement,
                                                    offload::DeviceRuntime* device) {
-  const offload::HostFacts host = offload::ReadHostFacts();
+  const base::HostFacts host = base::ReadHostFacts();
   const TokenCounts tokens{64, 16, 2};
   offload::PlanRequest request;
   request.model = (*DetectFamily(*checkpoint.source))
-                      ->Profile(checkpoint.model, {}, absl::MakeConstSpan(&tokens, 1),
-                                /*gradient_checkpointing=*/true);
+                      ->Profile(checkpoint.model, {}, absl::MakeConstSpan(&tokens, 1));
   request.device_free_bytes = device->facts().free_bytes;
   request.host_available_bytes = host.available_bytes;
   request.lockable_bytes = host.lockable_bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "offload/host/host_budget.h"
+#include "offload/base/host_facts.h"
 
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "offload/base/proc_file.h"
 
-namespace blockswap::offload {
+namespace blockswap::base {
 namespace {
 
 // The group's path below the unified hierarchy: the line "0::/path" of /proc/self/cgroup. Empty:
@@ -28,22 +28,34 @@ std::string UnifiedGroup(const std::string& proc) {
 }
 
 int64_t ReadLimit(const std::string& path) {
-  const std::string word = base::ReadFirstWord(path).value_or("max");
+  const std::string word = ReadFirstWord(path).value_or("max");
   int64_t bytes = 0;
   return absl::SimpleAtoi(word, &bytes) ? bytes : kNoLimit;
 }
 
+// Page cache that the kernel would give up is charged to the group but is not really used.
+int64_t InactiveFileBytes(const std::string& directory) {
+  std::ifstream file(absl::StrCat(directory, "/memory.stat"));
+  std::string key;
+  int64_t value = 0;
+  while (file >> key >> value) {
+    if (key == "inactive_file") return value;
+  }
+  return 0;
+}
+
 // The tightest group on the way to the root decides, with what it has left.
-void ApplyControlGroups(const HostFactsPaths& paths, HostFacts& facts) {
+void ReadControlGroups(const HostFactsPaths& paths, HostFacts& facts) {
   std::string group = UnifiedGroup(paths.proc);
   while (true) {
     const std::string directory = absl::StrCat(paths.control_groups, group);
     const int64_t limit = ReadLimit(absl::StrCat(directory, "/memory.max"));
     if (limit != kNoLimit) {
-      const int64_t used = ReadLimit(absl::StrCat(directory, "/memory.current"));
+      const int64_t charged = ReadLimit(absl::StrCat(directory, "/memory.current"));
+      const int64_t used = charged == kNoLimit ? 0 : charged - InactiveFileBytes(directory);
       facts.control_group_limit = std::min(facts.control_group_limit, limit);
-      const int64_t left = used == kNoLimit ? limit : std::max<int64_t>(0, limit - used);
-      facts.available_bytes = std::min(facts.available_bytes, left);
+      facts.control_group_available =
+          std::min(facts.control_group_available, std::clamp<int64_t>(limit - used, 0, limit));
     }
     if (group.empty()) return;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
@@ -67,17 +79,21 @@ bool HasLockCapability(const std::string& proc) {
 
 HostFacts ReadHostFacts(const HostFactsPaths& paths) {
   HostFacts facts;
-  facts.available_bytes =
-      base::ReadProcBytes(absl::StrCat(paths.proc, "/meminfo"), "MemAvailable").value_or(0);
-  ApplyControlGroups(paths, facts);
+  const std::string meminfo = absl::StrCat(paths.proc, "/meminfo");
+  const std::string status = absl::StrCat(paths.proc, "/self/status");
+  facts.host_total_bytes = ReadProcBytes(meminfo, "MemTotal").value_or(0);
+  facts.host_available_bytes = ReadProcBytes(meminfo, "MemAvailable").value_or(0);
+  ReadControlGroups(paths, facts);
+  facts.available_bytes = std::min(facts.host_available_bytes, facts.control_group_available);
   facts.locked_bytes =
-      base::ReadProcBytes(absl::StrCat(paths.proc, "/self/status"), "VmLck").value_or(0);
+      ReadProcBytes(status, "VmLck").value_or(0) + ReadProcBytes(status, "VmPin").value_or(0);
   rlimit limit{};
   if (!HasLockCapability(paths.proc) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
       limit.rlim_cur != RLIM_INFINITY) {
     facts.lock_limit_bytes = static_cast<int64_t>(limit.rlim_cur);
   }
-  facts.lockable_bytes = facts.available_bytes;
+  facts.lockable_bytes =
+      static_cast<int64_t>(static_cast<double>(facts.available_bytes) * kLockableShare);
   if (facts.lock_limit_bytes != kNoLimit) {
     const int64_t left = std::max<int64_t>(0, facts.lock_limit_bytes - facts.locked_bytes);
     facts.lockable_bytes = std::min(facts.lockable_bytes, left);
@@ -85,4 +101,4 @@ HostFacts ReadHostFacts(const HostFactsPaths& paths) {
   return facts;
 }
 
-}  // namespace blockswap::offload
+}  // namespace blockswap::base

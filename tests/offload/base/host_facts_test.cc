@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "offload/host/host_budget.h"
+#include "offload/base/host_facts.h"
 
 #include <gtest/gtest.h>
 
@@ -9,20 +9,20 @@
 #include "offload/base/byte_size.h"
 #include "tests/fakes/lock_limit.h"
 
-namespace blockswap::offload {
+namespace blockswap::base {
 namespace {
 
-using base::kMiB;
+using offload::ScopedLockLimit;
 
 // Kernel files of a made-up host with 1000 MiB available.
-class HostBudgetTest : public ::testing::Test {
+class HostFactsTest : public ::testing::Test {
  protected:
-  HostBudgetTest() : root_(::testing::TempDir() + "host_budget_" + UniqueName()) {
+  HostFactsTest() : root_(::testing::TempDir() + "host_facts_" + UniqueName()) {
     paths_ = {root_ + "/proc", root_ + "/cgroup"};
     Write("proc/meminfo", "MemTotal: 4096000 kB\nMemAvailable: 1024000 kB\n");
     Write("proc/self/status", "VmLck:\t    2048 kB\nCapEff:\t0000000000000000\n");
   }
-  ~HostBudgetTest() override { std::filesystem::remove_all(root_); }
+  ~HostFactsTest() override { std::filesystem::remove_all(root_); }
 
   static std::string UniqueName() {
     return ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -37,14 +37,15 @@ class HostBudgetTest : public ::testing::Test {
   HostFactsPaths paths_;
 };
 
-TEST_F(HostBudgetTest, WithoutControlGroupsMemAvailableDecides) {
+TEST_F(HostFactsTest, WithoutControlGroupsMemAvailableDecides) {
   const HostFacts facts = ReadHostFacts(paths_);
   EXPECT_EQ(facts.available_bytes, 1000 * kMiB);
   EXPECT_EQ(facts.control_group_limit, kNoLimit);
+  EXPECT_EQ(facts.host_total_bytes, 4000 * kMiB);
   EXPECT_EQ(facts.locked_bytes, 2 * kMiB);
 }
 
-TEST_F(HostBudgetTest, TheTightestGroupOnTheWayUpDecides) {
+TEST_F(HostFactsTest, TheTightestGroupOnTheWayUpDecides) {
   Write("proc/self/cgroup", "0::/jobs/train\n");
   Write("cgroup/jobs/train/memory.max", "max\n");
   Write("cgroup/jobs/memory.max", std::to_string(300 * kMiB) + "\n");
@@ -54,14 +55,29 @@ TEST_F(HostBudgetTest, TheTightestGroupOnTheWayUpDecides) {
   EXPECT_EQ(facts.available_bytes, 200 * kMiB);
 }
 
-TEST_F(HostBudgetTest, AGroupOverItsLimitLeavesNothing) {
+TEST_F(HostFactsTest, PageCacheThatTheKernelWouldGiveUpIsNotUsed) {
+  Write("proc/self/cgroup", "0::/\n");
+  Write("cgroup/memory.max", std::to_string(300 * kMiB) + "\n");
+  Write("cgroup/memory.current", std::to_string(280 * kMiB) + "\n");
+  Write("cgroup/memory.stat", "anon 1\ninactive_file " + std::to_string(80 * kMiB) + "\n");
+  EXPECT_EQ(ReadHostFacts(paths_).available_bytes, 100 * kMiB);
+}
+
+// F090: what can be locked is a share of what is free, whatever the limit says.
+TEST_F(HostFactsTest, AFifthOfTheAvailableMemoryIsNeverLocked) {
+  Write("proc/self/status", "VmLck:\t 0 kB\nCapEff:\t0000000000004000\n");
+  const HostFacts facts = ReadHostFacts(paths_);
+  EXPECT_EQ(facts.lockable_bytes, facts.available_bytes * 4 / 5);
+}
+
+TEST_F(HostFactsTest, AGroupOverItsLimitLeavesNothing) {
   Write("proc/self/cgroup", "0::/\n");
   Write("cgroup/memory.max", std::to_string(10 * kMiB) + "\n");
   Write("cgroup/memory.current", std::to_string(11 * kMiB) + "\n");
   EXPECT_EQ(ReadHostFacts(paths_).available_bytes, 0);
 }
 
-TEST_F(HostBudgetTest, TheLockLimitCountsWhatIsLockedAlready) {
+TEST_F(HostFactsTest, TheLockLimitCountsWhatIsLockedAlready) {
   const ScopedLockLimit limit(8 * kMiB);
   ASSERT_TRUE(limit.active());
   const HostFacts facts = ReadHostFacts(paths_);
@@ -69,12 +85,12 @@ TEST_F(HostBudgetTest, TheLockLimitCountsWhatIsLockedAlready) {
   EXPECT_EQ(facts.lockable_bytes, 6 * kMiB);
 }
 
-TEST_F(HostBudgetTest, TheLockCapabilityLiftsTheLimit) {
+TEST_F(HostFactsTest, TheLockCapabilityLiftsTheLimit) {
   const ScopedLockLimit limit(8 * kMiB);
   Write("proc/self/status", "VmLck:\t 2048 kB\nCapEff:\t0000000000004000\n");  // bit 14
   const HostFacts facts = ReadHostFacts(paths_);
   EXPECT_EQ(facts.lock_limit_bytes, kNoLimit);
-  EXPECT_EQ(facts.lockable_bytes, 1000 * kMiB);
+  EXPECT_EQ(facts.lockable_bytes, 800 * kMiB);  // kLockableShare of the available
 }
 
 TEST(ReadHostFactsTest, ReadsTheRunningHost) {
@@ -85,4 +101,4 @@ TEST(ReadHostFactsTest, ReadsTheRunningHost) {
 }
 
 }  // namespace
-}  // namespace blockswap::offload
+}  // namespace blockswap::base

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/host/shared_masters.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "offload/base/byte_size.h"
+#include "offload/base/checksum.h"
+#include "offload/base/status_macros.h"
+#include "offload/device/host_memory.h"
+
+namespace blockswap::offload {
+namespace {
+
+constexpr char kMagic[8] = {'b', 's', 'm', 'a', 's', 't', 'e', 'r'};
+constexpr uint32_t kVersion = 1;
+constexpr size_t kKeyBytes = 64;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr off_t kLayoutLock = 0;  // byte of the control area; block i has byte i + 1
+constexpr absl::Duration kPollInterval = absl::Milliseconds(5);
+
+enum State : uint32_t { kEmpty = 0, kReady = 1, kSpoilt = 2 };
+
+absl::Status Errno(const std::string& what) {
+  const int error = errno;
+  const std::string message = absl::StrCat(what, ": ", std::strerror(error));
+  const bool no_room = error == ENOSPC || error == ENOMEM || error == EMFILE || error == ENFILE;
+  return no_room ? absl::ResourceExhaustedError(message) : absl::UnavailableError(message);
+}
+
+// Open file description locks: they exclude other processes and other views in this one, and end
+// with the process.
+bool TryLock(int fd, off_t byte) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+void Unlock(int fd, off_t byte) {
+  struct flock lock {};
+  lock.l_type = F_UNLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+bool LockWithin(int fd, off_t byte, absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  while (!TryLock(fd, byte)) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(kPollInterval);
+  }
+  return true;
+}
+
+std::array<char, kKeyBytes> Padded(const std::string& key) {
+  std::array<char, kKeyBytes> padded{};
+  std::copy_n(key.data(), std::min(key.size(), kKeyBytes), padded.data());
+  return padded;
+}
+
+}  // namespace
+
+struct SharedMasters::Control {
+  char magic[sizeof(kMagic)];
+  uint32_t version;
+  uint32_t num_blocks;  // 0: not laid out; written last
+  std::array<char, kKeyBytes> key;
+  uint64_t layout;  // checksum of the blocks' sizes
+};
+
+struct SharedMasters::BlockControl {
+  std::atomic<uint32_t> state;  // release after the checksum and the bytes, acquire before them
+  int32_t filler;               // process that filled it, for messages
+  uint64_t checksum;
+};
+
+absl::StatusOr<int> CreateSharedMastersFile(const std::string& key) {
+  struct Start {
+    char magic[sizeof(kMagic)];
+    uint32_t version = kVersion, num_blocks = 0;
+    std::array<char, kKeyBytes> key{};
+  } start;
+  static_assert(std::is_trivially_copyable_v<Start>);
+  std::memcpy(start.magic, kMagic, sizeof(kMagic));
+  start.key = Padded(key);
+  const int fd = memfd_create("blockswap-masters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return Errno("cannot create memory to share between jobs");
+  if (pwrite(fd, &start, sizeof(start), 0) != static_cast<ssize_t>(sizeof(start))) {
+    const absl::Status failed = Errno("cannot write memory to share between jobs");
+    close(fd);
+    return failed;
+  }
+  return fd;
+}
+
+int64_t SharedMastersBytes(int fd) {
+  struct stat facts {};
+  constexpr int64_t kStatUnit = 512;
+  return fstat(fd, &facts) == 0 ? static_cast<int64_t>(facts.st_blocks) * kStatUnit : 0;
+}
+
+SharedMasters::SharedMasters(int fd, std::vector<int64_t> sizes, const Options& options)
+    : fd_(fd), sizes_(std::move(sizes)), options_(options) {
+  control_bytes_ =
+      PageCeil(static_cast<int64_t>(sizeof(Control) + sizes_.size() * sizeof(BlockControl) + 64));
+  file_bytes_ = control_bytes_;
+  for (const int64_t bytes : sizes_) {
+    offsets_.push_back(file_bytes_);
+    file_bytes_ += PageCeil(bytes);
+  }
+}
+
+SharedMasters::~SharedMasters() {
+  if (control_ != nullptr) UnmapPages(control_, control_bytes_);
+  close(fd_);
+}
+
+absl::StatusOr<std::unique_ptr<SharedMasters>> SharedMasters::Open(
+    int fd, const std::string& key, const std::vector<int64_t>& sizes, const Options& options) {
+  // A description of our own: locks taken through the inherited one would be everybody's.
+  const int own = open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDWR | O_CLOEXEC);
+  if (own < 0) return Errno(absl::StrCat("cannot open the shared masters of descriptor ", fd));
+  std::unique_ptr<SharedMasters> masters(new SharedMasters(own, sizes, options));
+  BLOCKSWAP_RETURN_IF_ERROR(masters->LayOut(key));
+  return masters;
+}
+
+absl::Status SharedMasters::LayOut(const std::string& key) {
+  if (!LockWithin(fd_, kLayoutLock, options_.patience)) {
+    return absl::UnavailableError("another process lays the shared masters out and does not end");
+  }
+  const absl::Cleanup unlock = [this] { Unlock(fd_, kLayoutLock); };
+  return LayOutLocked(key);
+}
+
+absl::Status SharedMasters::LayOutLocked(const std::string& key) {
+  Control control;
+  const ssize_t start_bytes = static_cast<ssize_t>(offsetof(Control, layout));
+  if (pread(fd_, &control, sizeof(control), 0) < start_bytes ||
+      std::memcmp(control.magic, kMagic, sizeof(kMagic)) != 0 || control.version != kVersion) {
+    return absl::DataLossError("the shared masters have no valid start");
+  }
+  if (control.key != Padded(key)) {
+    return absl::FailedPreconditionError(
+        "the shared masters are of other weights or another format");
+  }
+  const uint64_t layout = base::Checksum(absl::MakeConstSpan(
+      reinterpret_cast<const std::byte*>(sizes_.data()), sizes_.size() * sizeof(int64_t)));
+  const bool is_new = control.num_blocks == 0;
+  if (is_new && ftruncate(fd_, file_bytes_) != 0) return Errno("cannot size the shared masters");
+  struct stat facts {};
+  if (fstat(fd_, &facts) != 0) return Errno("cannot stat the shared masters");
+  if (facts.st_size != file_bytes_ ||
+      (!is_new && (control.layout != layout || control.num_blocks != sizes_.size()))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the shared masters are laid out differently: ", control.num_blocks, " blocks in ",
+        facts.st_size, " bytes, needed ", sizes_.size(), " in ", file_bytes_));
+  }
+  // From here on no process can cut pages off that another one has mapped.
+  fcntl(fd_, F_ADD_SEALS, kSeals);
+  if ((fcntl(fd_, F_GET_SEALS) & kSeals) != kSeals) return Errno("cannot seal the shared masters");
+  BLOCKSWAP_ASSIGN_OR_RETURN(control_, MapSharedPages(fd_, 0, control_bytes_));
+  auto* const mapped = reinterpret_cast<Control*>(control_);
+  mapped->layout = layout;
+  std::atomic_ref<uint32_t>(mapped->num_blocks).store(static_cast<uint32_t>(sizes_.size()));
+  return absl::OkStatus();
+}
+
+SharedMasters::BlockControl& SharedMasters::control_of(int block) const {
+  static_assert(sizeof(Control) % alignof(BlockControl) == 0);
+  return reinterpret_cast<BlockControl*>(control_ + sizeof(Control))[block];
+}
+
+absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
+                                               PinnedArena::Lock lock) {
+  const int64_t bytes = sizes_[block];
+  // Now, with an answer: a page that cannot be had at its first touch would end the process.
+  if (fallocate(fd_, 0, offsets_[block], PageCeil(bytes)) != 0) {
+    return Errno(absl::StrCat("host memory exhausted: no ", base::FormatByteSize(bytes),
+                              " for the shared master of block ", block));
+  }
+  return PinnedArena::MapFile(device, fd_, offsets_[block], bytes, lock);
+}
+
+SharedMasters::Outcome SharedMasters::CheckReady(int block, absl::Span<const std::byte> bytes) {
+  BlockControl& control = control_of(block);
+  const uint64_t found = base::Checksum(bytes);
+  if (control.state.load(std::memory_order_acquire) == kReady && found == control.checksum) {
+    return {.usable = true, .was_there = true, .why = ""};
+  }
+  control.state.store(kSpoilt, std::memory_order_release);
+  return {.usable = false,
+          .was_there = true,
+          .why = absl::StrCat("the shared master of block ", block, ", filled by process ",
+                              control.filler,
+                              ", has another checksum than when it was filled; it "
+                              "is read from the file into memory of this job's own")};
+}
+
+absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span<std::byte> mapped,
+                                                           const BlockReader& read) {
+  BlockControl& control = control_of(block);
+  const off_t byte = kLayoutLock + 1 + block;
+  if (control.state.load(std::memory_order_acquire) == kEmpty) {
+    if (!LockWithin(fd_, byte, options_.patience)) {
+      return Outcome{.usable = false,
+                     .was_there = false,
+                     .why = absl::StrCat("another job has been reading block ", block, " for ",
+                                         absl::FormatDuration(options_.patience),
+                                         "; it is read into memory of this job's own")};
+    }
+    const absl::Cleanup unlock = [this, byte] { Unlock(fd_, byte); };
+    if (control.state.load(std::memory_order_acquire) == kEmpty) {
+      control.filler = static_cast<int32_t>(getpid());
+      BLOCKSWAP_RETURN_IF_ERROR(read(block, mapped));
+      control.checksum = base::Checksum(mapped);
+      control.state.store(kReady, std::memory_order_release);
+      return Outcome{.usable = true, .was_there = false, .why = ""};
+    }
+  }
+  return CheckReady(block, mapped);
+}
+
+}  // namespace blockswap::offload

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/host/shared_masters.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "offload/base/byte_size.h"
+#include "offload/base/proc_file.h"
+#include "offload/device/host_device.h"
+#include "offload/device/host_memory.h"
+#include "offload/host/host_masters.h"
+
+namespace blockswap::offload {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<int64_t> kSizes = {8192, 4096, 12288, 256};
+
+// Fills block b with bytes b + 1 and counts what it was asked.
+struct CountingReader {
+  int reads = 0;
+  BlockReader Function() {
+    return [this](int block, absl::Span<std::byte> destination) {
+      ++reads;
+      std::fill(destination.begin(), destination.end(), static_cast<std::byte>(block + 1));
+      return absl::OkStatus();
+    };
+  }
+};
+
+class SharedMastersTest : public ::testing::Test {
+ protected:
+  SharedMastersTest() : fd_(*CreateSharedMastersFile("key")), device_(*HostDevice::Create({})) {}
+  ~SharedMastersTest() override { close(fd_); }
+
+  absl::StatusOr<HostMasters> Masters(SharedMasters* shared, const std::vector<int>& blocks,
+                                      PinPolicy policy = PinPolicy::kNever) {
+    std::vector<MasterSpec> specs;
+    for (const int block : blocks) {
+      specs.push_back({.bytes = kSizes[static_cast<size_t>(block)], .block = block});
+    }
+    return HostMasters::Create(device_.get(), specs, policy, {.shared = shared});
+  }
+
+  const int fd_;
+  std::unique_ptr<HostDevice> device_;
+};
+
+TEST_F(SharedMastersTest, TheSecondJobFindsTheBlocksOfTheFirstAndReadsNothing) {
+  CountingReader first, second;
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  HostMasters masters = *Masters(view.get(), {0, 2});
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(masters.Fill(i, first.Function()).ok());
+  EXPECT_EQ(first.reads, 2);
+  EXPECT_EQ(masters.reused_bytes(), 0);
+
+  auto other_view = *SharedMasters::Open(fd_, "key", kSizes);
+  HostMasters others = *Masters(other_view.get(), {0, 1, 2});
+  const int64_t taken = SharedMastersBytes(fd_);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(others.Fill(i, second.Function()).ok());
+  EXPECT_EQ(second.reads, 1);  // block 1, which nobody had
+  EXPECT_EQ(others.reused_bytes(), kSizes[0] + kSizes[2]);
+  EXPECT_EQ(others.shared_bytes(), others.bytes());
+  EXPECT_EQ(SharedMastersBytes(fd_), taken);
+  EXPECT_EQ(others.buffer(0).data[8191], std::byte{1});
+  EXPECT_EQ(others.buffer(1).data[4095], std::byte{2});
+  EXPECT_EQ(others.buffer(2).data[12287], std::byte{3});
+}
+
+TEST_F(SharedMastersTest, OnlyBlocksThatAreStreamedTakeMemory) {
+  EXPECT_LE(SharedMastersBytes(fd_), PageSize());
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  CountingReader reader;
+  HostMasters masters = *Masters(view.get(), {1});
+  ASSERT_TRUE(masters.Fill(0, reader.Function()).ok());
+  EXPECT_EQ(SharedMastersBytes(fd_), PageSize() + 4096);  // control area and block 1
+}
+
+TEST_F(SharedMastersTest, FilledBlocksAreReadOnly) {
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  CountingReader reader;
+  HostMasters masters = *Masters(view.get(), {1});
+  ASSERT_TRUE(masters.Fill(0, reader.Function()).ok());
+  EXPECT_DEATH(masters.buffer(0).data[0] = std::byte{9}, "");
+}
+
+TEST_F(SharedMastersTest, TheSizeIsSealed) {
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  EXPECT_NE(ftruncate(fd_, 0), 0);
+  EXPECT_NE(ftruncate(fd_, 1 << 20), 0);
+}
+
+TEST_F(SharedMastersTest, OtherWeightsAndOtherLayoutsAreRefused) {
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  EXPECT_EQ(SharedMasters::Open(fd_, "other", kSizes).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  std::vector<int64_t> sizes = kSizes;
+  std::swap(sizes[0], sizes[2]);  // as many bytes
+  EXPECT_EQ(SharedMasters::Open(fd_, "key", sizes).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  sizes.pop_back();
+  EXPECT_EQ(SharedMasters::Open(fd_, "key", sizes).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  const int garbage = memfd_create("garbage", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(write(garbage, "0123456789", 10), 10);
+  EXPECT_EQ(SharedMasters::Open(garbage, "key", kSizes).status().code(),
+            absl::StatusCode::kDataLoss);
+  close(garbage);
+}
+
+TEST_F(SharedMastersTest, AChangedByteIsNeverUsed) {
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  CountingReader reader;
+  HostMasters masters = *Masters(view.get(), {0, 1});
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(masters.Fill(i, reader.Function()).ok());
+  // Somebody writes to the file behind everybody's back: the second byte of block 1.
+  const off_t offset = static_cast<off_t>(PageSize() + kSizes[0] + 1);
+  ASSERT_EQ(pwrite(fd_, "x", 1, offset), 1);
+
+  auto other_view = *SharedMasters::Open(fd_, "key", kSizes);
+  HostMasters others = *Masters(other_view.get(), {0, 1});
+  CountingReader second;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(others.Fill(i, second.Function()).ok());
+  EXPECT_EQ(second.reads, 1);
+  ASSERT_EQ(others.notes().size(), 1u);
+  EXPECT_THAT(others.notes()[0], HasSubstr("block 1"));
+  EXPECT_EQ(others.buffer(1).data[1], std::byte{2});
+  EXPECT_EQ(others.shared_bytes(), kSizes[0]);
+}
+
+TEST_F(SharedMastersTest, AFailedReadLeavesTheBlockForTheNext) {
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  HostMasters masters = *Masters(view.get(), {0});
+  const BlockReader failing = [](int, absl::Span<std::byte>) {
+    return absl::DataLossError("the file is cut short");
+  };
+  EXPECT_EQ(masters.Fill(0, failing).code(), absl::StatusCode::kDataLoss);
+  CountingReader reader;
+  ASSERT_TRUE(masters.Fill(0, reader.Function()).ok());
+  EXPECT_EQ(reader.reads, 1);
+}
+
+// Runs `body` in a child process and returns its id.
+template <typename Body>
+pid_t InChild(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  return child;
+}
+
+TEST_F(SharedMastersTest, TheClaimOfAProcessThatDiedIsTakenOver) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = InChild([&] {
+    auto view = *SharedMasters::Open(fd_, "key", kSizes);
+    HostMasters masters = *Masters(view.get(), {0});
+    (void)masters.Fill(0, [&](int, absl::Span<std::byte> destination) {
+      destination[0] = std::byte{99};  // half done
+      (void)!write(pipe_ends[1], "x", 1);
+      while (true) pause();
+      return absl::OkStatus();
+    });
+  });
+  char started = 0;
+  ASSERT_EQ(read(pipe_ends[0], &started, 1), 1);
+  auto view = *SharedMasters::Open(fd_, "key", kSizes, {.patience = absl::Milliseconds(20)});
+  // While it lives, its claim holds: memory of our own is used.
+  CountingReader reader;
+  HostMasters meanwhile = *Masters(view.get(), {0});
+  ASSERT_TRUE(meanwhile.Fill(0, reader.Function()).ok());
+  EXPECT_EQ(meanwhile.shared_bytes(), 0);
+  EXPECT_EQ(meanwhile.buffer(0).data[0], std::byte{1});
+
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  HostMasters masters = *Masters(view.get(), {0});
+  ASSERT_TRUE(masters.Fill(0, reader.Function()).ok());
+  EXPECT_EQ(masters.shared_bytes(), kSizes[0]);
+  EXPECT_EQ(masters.buffer(0).data[0], std::byte{1});
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+// Two processes with 64 MiB of masters each: together they take them once.
+TEST(SharedMastersMemoryTest, ASecondProcessAddsLessThanTwoPercent) {
+  const std::vector<int64_t> sizes(8, 8 * base::kMiB);
+  const int fd = *CreateSharedMastersFile("key");
+  int ready[2], stop[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(stop), 0);
+  const auto job = [&] {
+    auto device = *HostDevice::Create({});
+    auto view = *SharedMasters::Open(fd, "key", sizes);
+    std::vector<MasterSpec> specs;
+    for (int i = 0; i < 8; ++i)
+      specs.push_back({.bytes = sizes[static_cast<size_t>(i)], .block = i});
+    HostMasters masters =
+        *HostMasters::Create(device.get(), specs, PinPolicy::kNever, {.shared = view.get()});
+    CountingReader reader;
+    for (int i = 0; i < 8; ++i) (void)masters.Fill(i, reader.Function());
+    const auto reads = static_cast<char>('0' + reader.reads);
+    (void)!write(ready[1], &reads, 1);
+    char byte = 0;
+    (void)!read(stop[0], &byte, 1);  // until the other end closes
+  };
+  const auto start = [&] {
+    const pid_t child = InChild([&] {
+      close(stop[1]);
+      job();
+    });
+    char reads = 0;
+    EXPECT_EQ(read(ready[0], &reads, 1), 1);
+    return std::pair<pid_t, int>(child, reads - '0');
+  };
+  const auto [first, first_reads] = start();
+  EXPECT_EQ(first_reads, 8);
+  const int64_t one_job = SharedMastersBytes(fd);
+  const auto private_bytes = [](pid_t pid) {
+    const std::string status = "/proc/" + std::to_string(pid) + "/status";
+    return base::ReadProcBytes(status, "RssAnon").value_or(0);
+  };
+  const auto [second, second_reads] = start();
+  EXPECT_EQ(second_reads, 0);
+  EXPECT_EQ(SharedMastersBytes(fd), one_job);
+  const int64_t masters = 64 * base::kMiB;
+  EXPECT_LT(private_bytes(second), masters / 50);
+  // Both have all of it mapped, and each is charged for half.
+  for (const pid_t pid : {first, second}) {
+    const std::string rollup = "/proc/" + std::to_string(pid) + "/smaps_rollup";
+    EXPECT_GE(*base::ReadProcBytes(rollup, "Rss"), masters);
+    EXPECT_LT(*base::ReadProcBytes(rollup, "Pss"), masters * 6 / 10);
+  }
+  close(stop[1]);
+  for (const pid_t pid : {first, second}) EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  for (const int end : {ready[0], ready[1], stop[0], fd}) close(end);
+}
+
+}  // namespace
+}  // namespace blockswap::offload
