@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/io/checkpoint_source.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -126,21 +128,39 @@ absl::StatusOr<WeightFiles> FindFiles(const std::string& weights) {
   return files;
 }
 
-// Quantised weights bring scales beside them; read as plain weights they would give a wrong model
-// without an error.
-bool IsQuantisationExtra(const std::string& name) {
-  return absl::EndsWith(name, ".scale_weight") || absl::EndsWith(name, ".weight_scale") ||
-         absl::EndsWith(name, ".comfy_quant") || name == "scaled_fp8" ||
-         absl::EndsWith(name, ".scaled_fp8");
-}
+// What quantised files have beside plain tensors, by the end of a name, most telling first. Read as
+// plain weights they would give a wrong model without an error. musubi's fp8_scaled is not here:
+// `.scale_weight` alone is read.
+struct QuantisedForm {
+  absl::string_view suffix, format;
+};
+constexpr std::array<QuantisedForm, 12> kQuantisedForms = {{
+    {"scaled_fp8", "ComfyUI's scaled fp8"},
+    {".comfy_quant", "ComfyUI's mixed quantisation"},
+    {".scale_input", "fp8 with scaled inputs"},
+    {".input_scale", "fp8 with scaled inputs"},
+    {".scale_weight_tensor", "fp8 with scales of two levels"},
+    {".weight_scale_2", "NVFP4"},
+    {".weight_scale_inv", "fp8 with inverse scales"},
+    {".weight_scale", "fp8 with weight_scale keys"},
+    {".absmax", "bitsandbytes"},
+    {".quant_map", "bitsandbytes"},
+    {".qweight", "GPTQ or AWQ"},
+    {".SCB", "bitsandbytes int8"},
+}};
 
 absl::Status RefuseQuantised(const std::string& path, const std::vector<std::string>& names) {
-  std::vector<std::string> extras;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(extras), IsQuantisationExtra);
-  if (extras.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, " holds quantised weights (", extras.size(), " keys such as ", TwoOf(extras),
-      "), which cannot be trained on yet: use the bf16 or fp32 file of the model"));
+  for (const QuantisedForm& form : kQuantisedForms) {
+    std::vector<std::string> found;
+    std::copy_if(names.begin(), names.end(), std::back_inserter(found),
+                 [&](const std::string& name) { return absl::EndsWith(name, form.suffix); });
+    if (found.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " holds quantised weights: ", form.format, " (", found.size(), " keys such as ",
+        TwoOf(found), "), which is not read: use the bf16 or fp32 file of the model with ",
+        "model.quantization: fp8_scaled, or a file of musubi's fp8_scaled"));
+  }
+  return absl::OkStatus();
 }
 
 // The one prefix of all names, which may be empty.
@@ -193,6 +213,12 @@ absl::Status CheckIndex(const std::string& path, const std::map<std::string, std
   return absl::OkStatus();
 }
 
+absl::Status Named(const std::string& path, const std::string& tensor, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(path, ": tensor ", Quoted(tensor), ": ", status.message()));
+}
+
 }  // namespace
 
 int64_t DtypeBytes(Dtype dtype) { return StoredTypeBytes(ToStoredType(dtype)); }
@@ -243,19 +269,63 @@ absl::StatusOr<std::shared_ptr<CheckpointSource>> CheckpointSource::Open(
   return source;
 }
 
+absl::StatusOr<const CheckpointSource::Tensor*> CheckpointSource::Find(
+    const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return &found->second;
+  return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", Quoted(name)));
+}
+
+const CheckpointSource::Tensor* CheckpointSource::FindFp8Scale(const std::string& name) const {
+  const auto found = tensors_.find(Fp8ScaleName(name));
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+absl::Status CheckpointSource::ReadDequantised(const Tensor& tensor, const Tensor& scale,
+                                               Dtype dtype,
+                                               absl::Span<std::byte> destination) const {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Fp8Format format,
+                             ReadFp8Format(tensor.entry.shape, scale.entry));
+  if (static_cast<int64_t>(destination.size()) != format.num_values() * DtypeBytes(dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", format.num_values(),
+                                                   " values to ", destination.size(), " bytes"));
+  }
+  DequantiseFp8(format, tensor.file->bytes(tensor.entry).data(),
+                scale.file->bytes(scale.entry).data(), ToStoredType(dtype), 0, format.num_scales,
+                destination.data());
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointSource::Read(const std::string& name, Dtype dtype,
                                     absl::Span<std::byte> destination) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", Quoted(name)));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name));
+  const Tensor* scale = tensor->entry.type == StoredType::kF8E4M3 ? FindFp8Scale(name) : nullptr;
+  return Named(path_, name,
+               scale != nullptr
+                   ? ReadDequantised(*tensor, *scale, dtype, destination)
+                   : ConvertFloats(tensor->entry.type, tensor->file->bytes(tensor->entry),
+                                   ToStoredType(dtype), destination));
+}
+
+absl::Status CheckpointSource::ReadFp8(const std::string& name, const Fp8Format& format,
+                                       absl::Span<std::byte> codes,
+                                       absl::Span<std::byte> scales) const {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name));
+  const absl::Span<const std::byte> bytes = tensor->file->bytes(tensor->entry);
+  if (!format.stored) {
+    return Named(path_, name, QuantiseFp8(tensor->entry.type, bytes, format, codes, scales));
   }
-  const Tensor& tensor = found->second;
-  const absl::Status converted = ConvertFloats(tensor.entry.type, tensor.file->bytes(tensor.entry),
-                                               ToStoredType(dtype), destination);
-  if (!converted.ok()) {
-    return absl::Status(converted.code(),
-                        absl::StrCat(path_, ": tensor ", Quoted(name), ": ", converted.message()));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* scale, Find(Fp8ScaleName(name)));
+  const absl::Span<const std::byte> scale_bytes = scale->file->bytes(scale->entry);
+  if (tensor->entry.type != StoredType::kF8E4M3 || codes.size() != bytes.size() ||
+      scales.size() != scale_bytes.size()) {
+    return Named(path_, name,
+                 absl::InvalidArgumentError(absl::StrCat(
+                     "holds ", bytes.size(), " codes and ", scale_bytes.size(),
+                     " bytes of scales, asked for are ", codes.size(), " and ", scales.size())));
   }
+  memcpy(codes.data(), bytes.data(), bytes.size());
+  memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
   return absl::OkStatus();
 }
 

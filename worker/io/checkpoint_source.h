@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/config/train_config.h"
+#include "worker/io/fp8_scaled.h"
 #include "worker/io/safetensors.h"
 
 namespace blockswap::worker {
@@ -39,11 +40,22 @@ class CheckpointSource {
 
   // Writes tensor `name` as `dtype`, row major, to `destination` (exactly count * size bytes): a
   // plain copy when the stored type is the same, else an exact widening or a round-to-nearest-even
-  // narrowing (F32, F16, BF16). NotFound, InvalidArgument (size, type).
+  // narrowing (F32, F16, BF16); E4M3 codes with scales beside them are multiplied with these.
+  // NotFound, InvalidArgument (size, type).
   absl::Status Read(const std::string& name, Dtype dtype, absl::Span<std::byte> destination) const;
+  // The scales of weight `name`, musubi's `.scale_weight`; null where there are none.
+  const Tensor* FindFp8Scale(const std::string& name) const;
+  // Writes the codes and scales of `name` as they are stored, or made of its plain values, as
+  // `format` says. NotFound, InvalidArgument.
+  absl::Status ReadFp8(const std::string& name, const Fp8Format& format,
+                       absl::Span<std::byte> codes, absl::Span<std::byte> scales) const;
 
  private:
   CheckpointSource() = default;
+  absl::StatusOr<const Tensor*> Find(const std::string& name) const;
+  absl::Status ReadDequantised(const Tensor& tensor, const Tensor& scale, Dtype dtype,
+                               absl::Span<std::byte> destination) const;
+
   std::string path_, config_json_, stripped_prefix_;
   std::vector<std::shared_ptr<SafetensorsFile>> files_;
   std::map<std::string, Tensor> tensors_;

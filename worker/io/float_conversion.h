@@ -16,6 +16,9 @@ float WidenBFloat16(uint16_t bits);
 float WidenFloat16(uint16_t bits);
 uint16_t NarrowToBFloat16(float value);  // a NaN stays a NaN
 uint16_t NarrowToFloat16(float value);   // overflow becomes infinity
+// E4M3 without infinities: the largest value is 448, and what would round beyond it becomes NaN.
+float WidenFloat8E4M3(uint8_t code);
+uint8_t NarrowToFloat8E4M3(float value);
 
 // F32, F16 and BF16 in any pairing; equal types are copied. InvalidArgument for other types and for
 // sizes that differ in count.

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/temp_directory.h"
 #include "tests/worker/data/tiny_checkpoint.h"
+#include "worker/io/float_conversion.h"
 
 namespace blockswap::worker {
 namespace {
@@ -59,18 +61,86 @@ TEST(CheckpointSourceTest, RefusesMixedPrefixesInThreeLines) {
               HasSubstr("7 with the prefix \"model.diffusion_model.\", such as \"model.diff"));
 }
 
-TEST(CheckpointSourceTest, RefusesQuantisedWeights) {
+// Every form but musubi's fp8_scaled is refused by its name, before a tensor is read as what it is
+// not.
+TEST(CheckpointSourceTest, RefusesOtherQuantisedFormsByName) {
   const TempDirectory directory;
-  for (const char* extra : {"scaled_fp8", "transformer_blocks.0.attn.to_q.scale_weight",
-                            "transformer_blocks.0.attn.to_q.weight_scale",
-                            "transformer_blocks.0.attn.to_q.comfy_quant"}) {
+  const std::string linear = "transformer_blocks.0.attn.to_q";
+  const std::pair<std::string, std::string> forms[] = {
+      {"scaled_fp8", "ComfyUI's scaled fp8"},
+      {linear + ".comfy_quant", "ComfyUI's mixed quantisation"},
+      {linear + ".weight_scale", "fp8 with weight_scale keys"},
+      {linear + ".weight_scale_inv", "fp8 with inverse scales"},
+      {linear + ".scale_input", "fp8 with scaled inputs"},
+      {linear + ".weight.absmax", "bitsandbytes"}};
+  for (const auto& [extra, format] : forms) {
     auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(1));
+    tensors.push_back({linear + ".scale_weight", {1}, StoredType::kF32});
     tensors.push_back({extra, {1}, StoredType::kF32});
     const std::string path = directory.Path("w.safetensors");
     ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());
-    EXPECT_THAT(ErrorOf(path), HasSubstr("quantised weights (1 keys such as")) << extra;
+    EXPECT_THAT(ErrorOf(path),
+                HasSubstr(absl::StrCat("quantised weights: ", format, " (1 keys such as")));
     EXPECT_THAT(ErrorOf(path), HasSubstr("use the bf16 or fp32 file"));
   }
+}
+
+// One linear of a file of musubi's fp8_scaled: two rows, one scale per 64 inputs.
+class Fp8FileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (size_t i = 0; i < codes_.size(); ++i) codes_[i] = static_cast<std::byte>(i % 120);
+    ASSERT_TRUE(ConvertFloats(StoredType::kF32,
+                              absl::MakeConstSpan(reinterpret_cast<const std::byte*>(kScales), 16),
+                              StoredType::kBF16, absl::MakeSpan(scales_))
+                    .ok());
+    ASSERT_TRUE(WriteSafetensors(directory_.Path("w.safetensors"),
+                                 {{"l.weight", StoredType::kF8E4M3, {2, 128}, codes_},
+                                  {"l.scale_weight", StoredType::kBF16, {2, 2, 1}, scales_},
+                                  {"bare.weight", StoredType::kF8E4M3, {2, 128}, codes_}},
+                                 {})
+                    .ok());
+    auto source = CheckpointSource::Open(directory_.Path("w.safetensors"), "");
+    ASSERT_TRUE(source.ok()) << source.status();
+    source_ = *std::move(source);
+  }
+
+  static constexpr float kScales[4] = {0.5f, 2.0f, 0.25f, 1.0f};
+  const TempDirectory directory_;
+  std::vector<std::byte> codes_ = std::vector<std::byte>(256);
+  std::vector<std::byte> scales_ = std::vector<std::byte>(8);
+  std::shared_ptr<CheckpointSource> source_;
+};
+
+TEST_F(Fp8FileTest, CodesAndScalesAreReadAsTheyLie) {
+  ASSERT_NE(source_->FindFp8Scale("l.weight"), nullptr);
+  EXPECT_EQ(source_->FindFp8Scale("bare.weight"), nullptr);
+  const auto format = ReadFp8Format({2, 128}, source_->FindFp8Scale("l.weight")->entry);
+  ASSERT_TRUE(format.ok());
+  std::vector<std::byte> codes(256), scales(8);
+  ASSERT_TRUE(
+      source_->ReadFp8("l.weight", *format, absl::MakeSpan(codes), absl::MakeSpan(scales)).ok());
+  EXPECT_EQ(codes, codes_);
+  EXPECT_EQ(scales, scales_);
+  EXPECT_TRUE(absl::IsInvalidArgument(source_->ReadFp8(
+      "l.weight", *format, absl::MakeSpan(codes).first(255), absl::MakeSpan(scales))));
+}
+
+TEST_F(Fp8FileTest, APlainReadMultipliesCodesWithTheirScales) {
+  std::vector<float> values(256);
+  const auto bytes = absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), 1024);
+  ASSERT_TRUE(source_->Read("l.weight", Dtype::kFloat32, bytes).ok());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i], WidenFloat8E4M3(static_cast<uint8_t>(i % 120)) * kScales[i / 64]);
+  }
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(source_->Read("l.weight", Dtype::kFloat32, bytes.first(1020))));
+}
+
+TEST_F(Fp8FileTest, CodesWithoutScalesAreNotRead) {
+  std::vector<std::byte> bytes(1024);
+  const absl::Status status = source_->Read("bare.weight", Dtype::kFloat32, absl::MakeSpan(bytes));
+  EXPECT_THAT(status.ToString(), HasSubstr("\"bare.weight\": cannot convert F8_E4M3"));
 }
 
 class ShardsTest : public ::testing::Test {

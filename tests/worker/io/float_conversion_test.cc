@@ -80,6 +80,62 @@ TEST(FloatConversionTest, KeepsSpecialValues) {
   EXPECT_TRUE(std::isnan(WidenFloat16(NarrowToFloat16(nan))));
 }
 
+// E4M3 by its definition: sign, four bits of exponent with a bias of 7, three of mantissa.
+TEST(FloatConversionTest, Float8HasTheValuesOfItsDefinition) {
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    const float value = WidenFloat8E4M3(static_cast<uint8_t>(code));
+    if ((code & 127) == 127) {
+      EXPECT_TRUE(std::isnan(value));
+    } else {
+      EXPECT_EQ(value, code < 128 ? magnitude : -magnitude) << code;
+      EXPECT_EQ(std::signbit(value), code >= 128);
+      EXPECT_EQ(NarrowToFloat8E4M3(value), code);
+    }
+  }
+}
+
+TEST(FloatConversionTest, Float8RoundsToNearestEven) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  std::vector<float> values;
+  for (int code = 0; code < 126; ++code) {  // midpoints, and what is just beside them
+    const float middle = (WidenFloat8E4M3(static_cast<uint8_t>(code)) +
+                          WidenFloat8E4M3(static_cast<uint8_t>(code + 1))) /
+                         2;
+    for (const float value : {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 500.0f)})
+      values.push_back(random() % 2 == 0 ? value : -value);
+  }
+  for (int i = 0; i < 1000; ++i)
+    values.push_back(std::ldexp(static_cast<float>(random() % 20'001) - 10'000.0f,
+                                static_cast<int>(random() % 20) - 24));
+  for (const float value : values) {
+    uint8_t best = 0;
+    double least = INFINITY;
+    for (int code = 0; code < 256; ++code) {
+      const double wide = WidenFloat8E4M3(static_cast<uint8_t>(code));
+      if (std::isnan(wide) || std::signbit(wide) != std::signbit(value)) continue;
+      const double distance = std::abs(wide - static_cast<double>(value));
+      if (distance < least || (distance == least && code % 2 == 0)) {
+        least = distance;
+        best = static_cast<uint8_t>(code);
+      }
+    }
+    ASSERT_LE(std::abs(value), 448.0f);
+    EXPECT_EQ(NarrowToFloat8E4M3(value), best) << value;
+  }
+}
+
+TEST(FloatConversionTest, Float8BeyondItsRangeIsNotANumber) {
+  EXPECT_EQ(NarrowToFloat8E4M3(464.0f), 0x7e);  // rounds to 448
+  EXPECT_EQ(NarrowToFloat8E4M3(std::nextafter(464.0f, 465.0f)), 0x7f);
+  EXPECT_EQ(NarrowToFloat8E4M3(-std::numeric_limits<float>::infinity()), 0xff);
+  EXPECT_EQ(NarrowToFloat8E4M3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
+}
+
 TEST(FloatConversionTest, ConvertsUnalignedSourcesBetweenAllTypes) {
   const std::vector<float> values = {0.0f, 1.0f, -2.5f, 1024.0f};
   std::vector<std::byte> source(1 + values.size() * sizeof(float));
