@@ -14,11 +14,12 @@ namespace blockswap::offload {
 absl::StatusOr<std::unique_ptr<BlockSwapper>> BlockSwapper::Create(DeviceRuntime* device,
                                                                    SwapPlan plan,
                                                                    std::vector<BlockProfile> blocks,
-                                                                   const BlockReader& reader) {
+                                                                   const BlockReader& reader,
+                                                                   const SwapperOptions& options) {
   BLOCKSWAP_RETURN_IF_ERROR(ValidatePlan(plan, blocks));
-  auto impl = std::make_unique<Impl>(device, std::move(plan), std::move(blocks));
+  auto impl = std::make_unique<Impl>(device, std::move(plan), std::move(blocks), reader, options);
   BLOCKSWAP_RETURN_IF_ERROR(impl->TakeMemory());
-  BLOCKSWAP_RETURN_IF_ERROR(impl->ReadBlocks(reader));
+  BLOCKSWAP_RETURN_IF_ERROR(impl->ReadBlocks());
   BLOCKSWAP_RETURN_IF_ERROR(impl->FillSlots());
   return std::unique_ptr<BlockSwapper>(new BlockSwapper(std::move(impl)));
 }
@@ -26,6 +27,11 @@ absl::StatusOr<std::unique_ptr<BlockSwapper>> BlockSwapper::Create(DeviceRuntime
 BlockSwapper::BlockSwapper(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BlockSwapper::~BlockSwapper() = default;
 
+absl::Status BlockSwapper::Adopt(SwapPlan plan) { return impl_->Adopt(std::move(plan)); }
+absl::StatusOr<absl::Span<std::byte>> BlockSwapper::MutableMaster(int block) {
+  return impl_->MutableMaster(block);
+}
+absl::Status BlockSwapper::MasterChanged(int block) { return impl_->MasterChanged(block); }
 absl::Status BlockSwapper::BeginPass(PassKind kind) { return impl_->BeginPass(kind); }
 absl::StatusOr<BlockLease> BlockSwapper::Acquire(int block, Direction direction) {
   return impl_->Acquire(this, block, direction);
@@ -61,7 +67,7 @@ absl::Status BlockSwapper::Impl::BeginPass(PassKind kind) {
 absl::Status BlockSwapper::Impl::RestoreInitial() {
   const std::vector<int>& initial = schedule().initial;
   for (int block : initial) {
-    if (ring_.SlotOf(block) != kNoSlot) continue;
+    if (ring_.SlotOf(block) != kNoSlot || writing_[block]) continue;
     const int slot = ring_.Victim(layout_.capacity_of[block], [&](int other) {
       return absl::c_linear_search(initial, other) ? -2 : cursor().DistanceToNextUse(other);
     });
@@ -74,6 +80,10 @@ absl::Status BlockSwapper::Impl::RestoreInitial() {
 absl::Status BlockSwapper::Impl::RunTransfers(int visit) {
   for (const Transfer& transfer : cursor().TransfersAfter(visit)) {
     if (ring_.SlotOf(transfer.load) != kNoSlot) continue;
+    if (writing_[transfer.load]) {
+      deferred_evict_[transfer.load] = transfer.evict;
+      continue;
+    }
     const int slot = ring_.SlotOf(transfer.evict);
     if (slot == kNoSlot || ring_.slot(slot).leases > 0) continue;
     if (ring_.slot(slot).memory.bytes != layout_.capacity_of[transfer.load]) continue;
@@ -97,9 +107,13 @@ absl::Status BlockSwapper::Impl::LoadOnDemand(int block) {
 absl::StatusOr<BlockLease> BlockSwapper::Impl::Acquire(BlockSwapper* self, int block,
                                                        Direction direction) {
   BLOCKSWAP_RETURN_IF_ERROR(failure_);
-  if (block < 0 || block >= static_cast<int>(blocks_.size())) {
+  if (!InRange(block)) {
     return absl::InvalidArgumentError(
         absl::StrCat("no block ", block, ", the model has ", blocks_.size()));
+  }
+  if (writing_[block]) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "block ", block, " was asked for while its master is being changed: end that first"));
   }
   const VisitCursor::Step step = cursor().Advance(block, direction);
   // A few blocks passed over (a skipped layer) still let their transfers go; a pass that starts
@@ -119,7 +133,7 @@ absl::StatusOr<BlockLease> BlockSwapper::Impl::Acquire(BlockSwapper* self, int b
     BLOCKSWAP_RETURN_IF_ERROR(LoadOnDemand(block));
     slot = ring_.SlotOf(block);
     ++counters_.misses;
-  } else {
+  } else if (!ring_.slot(slot).permanent) {
     ++(transfers_->IsReady(slot) ? counters_.hits : counters_.late);
   }
   BLOCKSWAP_RETURN_IF_ERROR(Keep(transfers_->AwaitOnCompute(slot)));
@@ -171,17 +185,16 @@ absl::Status BlockSwapper::Impl::Drain() {
 }
 
 absl::Status BlockSwapper::Impl::ReadBlock(int block, absl::Span<std::byte> destination) {
-  if (block < 0 || block >= static_cast<int>(blocks_.size()) ||
-      static_cast<int64_t>(destination.size()) != blocks_[block].bytes) {
+  if (!InRange(block) || static_cast<int64_t>(destination.size()) != blocks_[block].bytes) {
     return absl::InvalidArgumentError(absl::StrCat("cannot read block ", block, " of ",
                                                    blocks_.size(), " into ", destination.size(),
                                                    " bytes"));
   }
   BLOCKSWAP_RETURN_IF_ERROR(Drain());
   const int slot = ring_.SlotOf(block);
-  if (InSlots(block) && slot == kNoSlot) {
-    std::copy_n(transfers_->HostData(block), destination.size(), destination.data());
-    return absl::OkStatus();
+  // Where the base trains, the master is what is true.
+  if (plan_.base_trains || (InSlots(block) && slot == kNoSlot)) {
+    return transfers_->ReadMaster(block, destination);
   }
   const std::byte* data = slot == kNoSlot ? resident_of_[block].data : ring_.slot(slot).memory.data;
   const DeviceSpan source{const_cast<std::byte*>(data), blocks_[block].bytes};
@@ -212,8 +225,8 @@ SwapStats BlockSwapper::Impl::stats() const {
       ++(transfers_->IsReady(slot) ? stats.blocks_on_device : stats.blocks_in_flight);
     }
   }
-  stats.device_weight_bytes = residents_.bytes() + slots_arena_.bytes();
-  stats.device_weight_bytes_peak = stats.device_weight_bytes;  // taken once, at Create
+  stats.device_weight_bytes = homes_.bytes();
+  stats.device_weight_bytes_peak = homes_.peak_bytes();
   stats.host_master_bytes = transfers_->host_bytes();
   stats.pinned_bytes = transfers_->locked_bytes();
   return stats;

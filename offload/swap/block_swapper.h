@@ -4,23 +4,26 @@
 #define BLOCKSWAP_OFFLOAD_SWAP_BLOCK_SWAPPER_H_
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "offload/device/device_runtime.h"
+#include "offload/host/block_reader.h"
+#include "offload/host/shared_masters.h"
 #include "offload/plan/swap_plan.h"
 #include "offload/swap/block_lease.h"
 #include "offload/swap/swap_stats.h"
 
 namespace blockswap::offload {
 
-// Fills `destination` (exactly the packed bytes of the block, padding zeroed) with the block's weights. Called once per block.
-using BlockReader = std::function<absl::Status(int block, absl::Span<std::byte> destination)>;
+struct SwapperOptions {
+  bool verify_weights = false;  // a debugging aid: see BlockSwapper::VerifyAll
+  SharedMasters* shared_masters = nullptr;  // where this base's weights are shared with other jobs; outlives the swapper
+};
 
-// Owns: device arena (slots and residents), host masters, staging, events. Thread safety: the trainer's thread only.
+// Owns: device arenas (slots and residents), host masters, staging, events. Thread safety: the trainer's thread only.
 // Errors: sticky; the first failed copy or record is returned by every later Acquire.
 // Invariants: (1) a leased slot is never written; (2) a slot is overwritten only after compute has passed its last reader;
 // (3) compute reads a slot only after its copy; (4) in exchange mode a block leaves the device before its slot is reused.
@@ -32,7 +35,8 @@ class BlockSwapper {
   // ResourceExhausted (device or host memory, or PinPolicy::kRequired refused) leaves nothing behind.
   static absl::StatusOr<std::unique_ptr<BlockSwapper>> Create(DeviceRuntime* device, SwapPlan plan,
                                                               std::vector<BlockProfile> blocks,
-                                                              const BlockReader& reader);
+                                                              const BlockReader& reader,
+                                                              const SwapperOptions& options = {});
   ~BlockSwapper();
   BlockSwapper(const BlockSwapper&) = delete;
   BlockSwapper& operator=(const BlockSwapper&) = delete;
@@ -44,6 +48,20 @@ class BlockSwapper {
   // Makes the compute stream wait for the block's copy and returns the lease; the host waits only where the device cannot
   // (host device). Visits out of the schedule's order are served. FailedPrecondition when every slot is leased.
   absl::StatusOr<BlockLease> Acquire(int block, Direction direction);
+
+  // Goes on under another plan for the same blocks: residents, slots and masters come and go, the bytes of every block stay.
+  // Blocks that start to stream bring their bytes down into their new masters. Device bytes never exceed those of the larger
+  // plan by more than one block. BeginPass comes next. REQUIRES: no lease is held. ResourceExhausted (device or host memory):
+  // the old plan goes on. FailedPrecondition: a lease or a MutableMaster is open, or one of the plans exchanges blocks, whose
+  // host buffers belong to no block. InvalidArgument: not a plan for these blocks.
+  absl::Status Adopt(SwapPlan plan);
+
+  // The bytes of the block's master, to be changed on the host; waits until no copy reads them. Until MasterChanged the block
+  // cannot be acquired and is not prefetched. FailedPrecondition: the base does not train, or the block is leased.
+  absl::StatusOr<absl::Span<std::byte>> MutableMaster(int block);
+  // Ends MutableMaster: every copy of the block on the device is stale and is loaded again, ahead of its next lease. Nothing of
+  // a block ever goes back down. Another thread may have changed the bytes; it has to be done with them.
+  absl::Status MasterChanged(int block);
 
   // Waits for all transfers; then every block's bytes are where the plan's bookkeeping says.
   absl::Status Drain();

@@ -8,15 +8,21 @@
 
 namespace blockswap::offload {
 
-BlockSwapper::Impl::Impl(DeviceRuntime* device, SwapPlan plan, std::vector<BlockProfile> blocks)
+BlockSwapper::Impl::Impl(DeviceRuntime* device, SwapPlan plan, std::vector<BlockProfile> blocks,
+                         const BlockReader& reader, const SwapperOptions& options)
     : device_(device),
       plan_(std::move(plan)),
       blocks_(std::move(blocks)),
+      reader_(reader),
+      options_(options),
       layout_(LayoutSlots(plan_, blocks_)),
       training_(&plan_.training, PassKind::kTraining, static_cast<int>(blocks_.size())),
       forward_only_(&plan_.forward_only, PassKind::kForwardOnly, static_cast<int>(blocks_.size())),
+      homes_(device),
       resident_of_(blocks_.size()),
-      ring_(static_cast<int>(blocks_.size())) {
+      ring_(static_cast<int>(blocks_.size())),
+      writing_(blocks_.size(), false),
+      deferred_evict_(blocks_.size(), kNoBlock) {
   stall_seen_ = device->compute_stall();
 }
 
@@ -27,39 +33,52 @@ BlockSwapper::Impl::~Impl() {
   if (read_event_ != kNoEvent) device_->DestroyEvent(read_event_);
 }
 
+std::vector<HomeDemand> BlockSwapper::Impl::Demand(const SwapPlan& plan,
+                                                   const SlotLayout& layout) const {
+  std::vector<HomeDemand> demand;
+  const bool all_in_slots = plan.exchanges() && plan.slots > 0;
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    if (all_in_slots || plan.blocks[block].residence == Residence::kStreamed) continue;
+    demand.push_back({{HomeKind::kResident, block}, blocks_[block].bytes});
+  }
+  for (size_t slot = 0; slot < layout.slots.size(); ++slot) {
+    demand.push_back({{HomeKind::kSlot, static_cast<int>(slot)}, layout.slots[slot]});
+  }
+  return demand;
+}
+
+void BlockSwapper::Impl::BindHomes() {
+  const uint64_t generation = ring_.next_generation();
+  ring_ = SlotRing(static_cast<int>(blocks_.size()));
+  for (size_t slot = 0; slot < layout_.slots.size(); ++slot) {
+    ring_.AddSlot({.memory = homes_.span({HomeKind::kSlot, static_cast<int>(slot)}),
+                   .generation = generation});
+  }
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    resident_of_[block] = homes_.span({HomeKind::kResident, block});
+    if (!plan_.base_trains || resident_of_[block].data == nullptr) continue;
+    ring_.AddSlot({.memory = resident_of_[block], .generation = generation, .permanent = true});
+    ring_.Assign(ring_.size() - 1, block);
+    resident_of_[block] = DeviceSpan{};
+  }
+}
+
 absl::Status BlockSwapper::Impl::TakeMemory() {
-  const bool all_in_slots = plan_.mode == TransferMode::kExchange && plan_.slots > 0;
-  int64_t resident_bytes = 0;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (!all_in_slots && plan_.blocks[i].residence == Residence::kResident) {
-      resident_bytes += blocks_[i].bytes;
-    }
-  }
-  BLOCKSWAP_ASSIGN_OR_RETURN(
-      residents_, DeviceArena::Create(device_, resident_bytes, MemoryTag::kResidentBlocks));
-  BLOCKSWAP_ASSIGN_OR_RETURN(slots_arena_,
-                             DeviceArena::Create(device_, layout_.slot_bytes(), MemoryTag::kRing));
-  int64_t offset = 0;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (all_in_slots || plan_.blocks[i].residence == Residence::kStreamed) continue;
-    resident_of_[i] = residents_.Sub(offset, blocks_[i].bytes);
-    offset += blocks_[i].bytes;
-  }
-  offset = 0;
-  for (int64_t bytes : layout_.slots) {
-    ring_.AddSlot({.memory = slots_arena_.Sub(offset, bytes)});
-    offset += bytes;
-  }
+  std::vector<HomeKey> lost;  // there was nothing to lose
+  BLOCKSWAP_RETURN_IF_ERROR(homes_.Reshape(Demand(plan_, layout_), &lost));
+  BindHomes();
   BLOCKSWAP_ASSIGN_OR_RETURN(read_event_, device_->CreateEvent());
-  BLOCKSWAP_ASSIGN_OR_RETURN(transfers_, BlockTransfers::Create(device_, &plan_, &blocks_, &ring_));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      transfers_, BlockTransfers::Create(device_, plan_, &blocks_, &ring_,
+                                         {.reader = reader_, .shared = options_.shared_masters}));
   return absl::OkStatus();
 }
 
 absl::Status BlockSwapper::Impl::ReadResident(int block, DeviceSpan destination,
-                                              const BlockReader& reader, PinnedArena& staging) {
+                                              PinnedArena& staging) {
   const size_t bytes = static_cast<size_t>(blocks_[block].bytes);
   if (device_->device_memory_is_host_visible()) {
-    return reader(block, absl::MakeSpan(destination.data, bytes));
+    return reader_(block, absl::MakeSpan(destination.data, bytes));
   }
   if (staging.bytes() < blocks_[block].bytes) {
     int64_t largest = 0;
@@ -67,32 +86,35 @@ absl::Status BlockSwapper::Impl::ReadResident(int block, DeviceSpan destination,
     BLOCKSWAP_ASSIGN_OR_RETURN(staging,
                                PinnedArena::Create(device_, largest, PinnedArena::Lock::kNo));
   }
-  BLOCKSWAP_RETURN_IF_ERROR(reader(block, absl::MakeSpan(staging.data(), bytes)));
+  BLOCKSWAP_RETURN_IF_ERROR(reader_(block, absl::MakeSpan(staging.data(), bytes)));
   BLOCKSWAP_RETURN_IF_ERROR(
       device_->CopyToDevice({destination.data, blocks_[block].bytes}, staging.data()));
   return device_->SynchronizeStream(Stream::kHostToDevice);
 }
 
-absl::Status BlockSwapper::Impl::ReadBlocks(const BlockReader& reader) {
+absl::Status BlockSwapper::Impl::ReadBlocks() {
   PinnedArena staging;  // one block, for devices the host cannot write to
   size_t next_slot = 0;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
     if (!InSlots(block)) {
-      BLOCKSWAP_RETURN_IF_ERROR(ReadResident(block, resident_of_[block], reader, staging));
-    } else if (std::byte* home = transfers_->HostData(block); home != nullptr) {
-      BLOCKSWAP_RETURN_IF_ERROR(
-          reader(block, absl::MakeSpan(home, static_cast<size_t>(blocks_[block].bytes))));
+      BLOCKSWAP_RETURN_IF_ERROR(ReadResident(block, resident_of_[block], staging));
+    } else if (transfers_->HasMaster(block)) {
+      BLOCKSWAP_RETURN_IF_ERROR(transfers_->FillMaster(block, reader_));
     } else {
       // Exchange mode: a block that starts on the device has no home on the host.
       const int slot = static_cast<int>(next_slot++);
       ring_.Assign(slot, block);
-      BLOCKSWAP_RETURN_IF_ERROR(ReadResident(block, ring_.slot(slot).memory, reader, staging));
+      BLOCKSWAP_RETURN_IF_ERROR(ReadResident(block, ring_.slot(slot).memory, staging));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status BlockSwapper::Impl::FillSlots() {
+  for (int slot = 0; slot < ring_.size(); ++slot) {
+    if (!ring_.slot(slot).permanent) continue;
+    BLOCKSWAP_RETURN_IF_ERROR(transfers_->Load(ring_.slot(slot).block, slot));
+  }
   BLOCKSWAP_RETURN_IF_ERROR(RestoreInitial());
   return failure_;
 }

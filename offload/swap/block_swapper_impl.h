@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "offload/device/device_arena.h"
 #include "offload/plan/slot_layout.h"
 #include "offload/swap/block_swapper.h"
 #include "offload/swap/block_transfers.h"
+#include "offload/swap/device_homes.h"
 #include "offload/swap/slot_ring.h"
 #include "offload/swap/visit_cursor.h"
 
@@ -19,12 +19,17 @@ namespace blockswap::offload {
 // Owns: everything BlockSwapper owns. Thread safety: the trainer's thread only.
 class BlockSwapper::Impl {
  public:
-  Impl(DeviceRuntime* device, SwapPlan plan, std::vector<BlockProfile> blocks);
+  Impl(DeviceRuntime* device, SwapPlan plan, std::vector<BlockProfile> blocks,
+       const BlockReader& reader, const SwapperOptions& options);
   ~Impl();
 
   absl::Status TakeMemory();
-  absl::Status ReadBlocks(const BlockReader& reader);
+  absl::Status ReadBlocks();
   absl::Status FillSlots();
+
+  absl::Status Adopt(SwapPlan next);
+  absl::StatusOr<absl::Span<std::byte>> MutableMaster(int block);
+  absl::Status MasterChanged(int block);
 
   absl::Status BeginPass(PassKind kind);
   absl::StatusOr<BlockLease> Acquire(BlockSwapper* self, int block, Direction direction);
@@ -41,11 +46,28 @@ class BlockSwapper::Impl {
     return pass_ == PassKind::kTraining ? plan_.training : plan_.forward_only;
   }
   bool InSlots(int block) const;
+  bool InRange(int block) const { return block >= 0 && block < static_cast<int>(blocks_.size()); }
   // Keeps the first failure; returns the one that is kept.
   absl::Status Keep(const absl::Status& status);
 
-  absl::Status ReadResident(int block, DeviceSpan destination, const BlockReader& reader,
-                            PinnedArena& staging);
+  // Device memory that `plan` needs.
+  std::vector<HomeDemand> Demand(const SwapPlan& plan, const SlotLayout& layout) const;
+  // Builds the ring and the residents' places out of homes_; every slot starts empty, but those of
+  // the residents of a base that trains.
+  void BindHomes();
+
+  // The steps of Adopt.
+  absl::Status CheckAdoptable(const SwapPlan& next) const;
+  absl::Status AddMasters(const SwapPlan& next, std::vector<MasterChange>& added);
+  absl::Status FillNewMaster(const MasterChange& change);
+  absl::Status Commit(SwapPlan next, const std::vector<MasterChange>& added);
+  absl::Status GoOnAsBefore(const absl::Status& cause, const std::vector<HomeKey>& lost,
+                            const std::vector<MasterChange>& added);
+  absl::Status UploadResident(int block);
+
+  // Reads the block from the checkpoint into device memory, by way of `staging` where the host
+  // cannot write there.
+  absl::Status ReadResident(int block, DeviceSpan destination, PinnedArena& staging);
   // Starts the transfers that follow `visit`; what does not apply any more is left to a later miss.
   absl::Status RunTransfers(int visit);
   absl::Status LoadOnDemand(int block);
@@ -53,19 +75,24 @@ class BlockSwapper::Impl {
   void CountStall(Direction direction);
 
   DeviceRuntime* const device_;
-  const SwapPlan plan_;
+  SwapPlan plan_;
   const std::vector<BlockProfile> blocks_;
-  const SlotLayout layout_;
+  const BlockReader reader_;
+  const SwapperOptions options_;
+  SlotLayout layout_;
   VisitCursor training_;
   VisitCursor forward_only_;
   PassKind pass_ = PassKind::kTraining;
 
-  DeviceArena residents_;
-  DeviceArena slots_arena_;
+  DeviceHomes homes_;
   std::vector<DeviceSpan> resident_of_;  // by block; null for blocks that use slots
   SlotRing ring_;
   std::unique_ptr<BlockTransfers> transfers_;
   EventId read_event_ = kNoEvent;  // orders ReadBlock behind compute
+
+  // Where the base trains: masters that are being changed, and what was to be evicted for them.
+  std::vector<bool> writing_;
+  std::vector<int> deferred_evict_;
 
   absl::Status failure_;
   int leases_ = 0;

@@ -8,13 +8,31 @@
 #include "offload/plan/slot_layout.h"
 
 namespace blockswap::offload {
+namespace {
+
+StagingNeeds NeedsOf(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
+  StagingNeeds needs{NumStagingBuffers(plan), plan.slot_bytes};
+  // A resident of a base that trains comes up again after each change.
+  if (plan.base_trains) {
+    needs.buffers = std::max(needs.buffers, 1);
+    for (const BlockProfile& block : blocks) needs.bytes = std::max(needs.bytes, block.bytes);
+  }
+  return needs;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockTransfers>> BlockTransfers::Create(
-    DeviceRuntime* device, const SwapPlan* plan, const std::vector<BlockProfile>* blocks,
-    SlotRing* ring) {
-  std::unique_ptr<BlockTransfers> transfers(new BlockTransfers(device, plan, blocks, ring));
-  BLOCKSWAP_RETURN_IF_ERROR(transfers->TakeHostMemory());
-  BLOCKSWAP_RETURN_IF_ERROR(transfers->CreateEvents());
+    DeviceRuntime* device, const SwapPlan& plan, const std::vector<BlockProfile>* blocks,
+    SlotRing* ring, const MasterSources& sources) {
+  std::unique_ptr<BlockTransfers> transfers(
+      new BlockTransfers(device, plan, blocks, ring, sources));
+  BLOCKSWAP_RETURN_IF_ERROR(transfers->TakeHostMemory(plan));
+  BLOCKSWAP_RETURN_IF_ERROR(transfers->PrepareFor(plan, ring->size()));
+  if (transfers->exchange_) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(transfers->left_, transfers->NewEvent());
+  }
+  transfers->AssignEvents();
   return transfers;
 }
 
@@ -27,26 +45,126 @@ BlockTransfers::~BlockTransfers() {
   for (EventId event : events_) device_->DestroyEvent(event);
 }
 
-absl::Status BlockTransfers::TakeHostMemory() {
+MasterSpec BlockTransfers::SpecOf(int block, const SwapPlan& plan) const {
+  // What will be written to belongs to this job alone.
+  const bool is_private = exchange_ || base_trains_;
+  return {.bytes = bytes(block),
+          .block = is_private ? kNoContent : block,
+          .stays_in_file = !is_private && plan.blocks[block].tier == HostTier::kFile &&
+                           sources_.reader != nullptr};
+}
+
+absl::Status BlockTransfers::TakeHostMemory(const SwapPlan& plan) {
   buffer_of_.assign(blocks_->size(), -1);
-  const std::vector<int64_t> sizes = LayoutSlots(*plan_, *blocks_).host_buffers;
-  if (sizes.empty()) return absl::OkStatus();
-  int num_buffers = 0;
-  for (int block : plan_->streamed_blocks()) buffer_of_[block] = num_buffers++;
-  for (int spare = num_buffers; spare < static_cast<int>(sizes.size()); ++spare) {
-    free_buffers_.push_back(spare);
+  const std::vector<int64_t> sizes = LayoutSlots(plan, *blocks_).host_buffers;
+  std::vector<MasterSpec> specs;
+  for (int block : plan.mastered_blocks()) {
+    buffer_of_[block] = static_cast<int>(specs.size());
+    specs.push_back(SpecOf(block, plan));
   }
-  const int num_staging = exchange() ? 2 : plan_->slots;
-  const bool may_stage = device_->copies_need_pinned_memory();
-  const HostMasters::Sharing sharing{
-      .one_tier = exchange(), .reserved_bytes = may_stage ? num_staging * plan_->slot_bytes : 0};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (i == specs.size()) {
+      free_buffers_.push_back(static_cast<int>(i));
+      specs.emplace_back();
+    }
+    specs[i].bytes = sizes[i];
+  }
+  const StagingNeeds needs = NeedsOf(plan, *blocks_);
+  const HostMasters::Sharing sharing{.one_tier = exchange_,
+                                     .reserved_bytes = device_->copies_need_pinned_memory()
+                                                           ? needs.buffers * needs.bytes
+                                                           : int64_t{0},
+                                     .shared = sources_.shared};
   BLOCKSWAP_ASSIGN_OR_RETURN(masters_,
-                             HostMasters::Create(device_, sizes, plan_->pin_policy, sharing));
-  if (may_stage && masters_.has_pageable()) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(staging_,
-                               StagingPool::Create(device_, num_staging, plan_->slot_bytes));
+                             HostMasters::Create(device_, specs, plan.pin_policy, sharing));
+  return GrowBufferStates();
+}
+
+absl::Status BlockTransfers::GrowBufferStates() {
+  while (static_cast<int>(buffers_.size()) < masters_.size()) {
+    BufferState buffer;
+    if (exchange_ || base_trains_) {
+      BLOCKSWAP_ASSIGN_OR_RETURN(buffer.read, NewEvent());
+    }
+    buffers_.push_back(buffer);
   }
   return absl::OkStatus();
+}
+
+absl::Status BlockTransfers::FillMaster(int block, const BlockReader& reader) {
+  const int buffer = buffer_of_[block];
+  if (!exchange_ && !base_trains_) return masters_.Fill(buffer, reader);
+  return reader(block,
+                absl::MakeSpan(masters_.buffer(buffer).data, static_cast<size_t>(bytes(block))));
+}
+
+absl::Status BlockTransfers::ReadMaster(int block, absl::Span<std::byte> destination) const {
+  const HostBuffer& buffer = masters_.buffer(buffer_of_[block]);
+  if (buffer.data == nullptr) return sources_.reader(block, destination);
+  std::copy_n(buffer.data, destination.size(), destination.data());
+  return absl::OkStatus();
+}
+
+bool BlockTransfers::SuitsMaster(int block, const SwapPlan& plan) const {
+  const int buffer = buffer_of_[block];
+  return buffer >= 0 &&
+         (masters_.buffer(buffer).tier == HostTier::kFile) == SpecOf(block, plan).stays_in_file;
+}
+
+absl::StatusOr<MasterChange> BlockTransfers::AddMaster(int block, const SwapPlan& plan) {
+  const MasterChange change{.block = block, .before = buffer_of_[block]};
+  BLOCKSWAP_ASSIGN_OR_RETURN(const int added, masters_.Add(SpecOf(block, plan)));
+  buffer_of_[block] = added;
+  BLOCKSWAP_RETURN_IF_ERROR(GrowBufferStates());
+  return change;
+}
+
+void BlockTransfers::UndoMaster(const MasterChange& change) {
+  masters_.Remove(buffer_of_[change.block]);
+  buffer_of_[change.block] = change.before;
+}
+
+void BlockTransfers::RemoveMaster(int block) {
+  if (buffer_of_[block] >= 0) masters_.Remove(buffer_of_[block]);
+  buffer_of_[block] = -1;
+}
+
+bool BlockTransfers::NeedsStaging() const {
+  return masters_.bytes_of(HostTier::kFile) > 0 ||
+         (device_->copies_need_pinned_memory() && masters_.has_pageable());
+}
+
+absl::Status BlockTransfers::PrepareFor(const SwapPlan& plan, int num_slots) {
+  while (static_cast<int>(slot_events_.size()) < num_slots) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const EventId ready, NewEvent());
+    BLOCKSWAP_ASSIGN_OR_RETURN(const EventId released, NewEvent());
+    slot_events_.emplace_back(ready, released);
+  }
+  const StagingNeeds needs = NeedsOf(plan, *blocks_);
+  if (!NeedsStaging() || needs.buffers == 0 ||
+      (staging_ != nullptr && needs.buffers <= staging_size_.buffers &&
+       needs.bytes <= staging_size_.bytes)) {
+    return absl::OkStatus();
+  }
+  const PinnedArena::Lock lock =
+      device_->copies_need_pinned_memory() ? PinnedArena::Lock::kYes : PinnedArena::Lock::kNo;
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      std::unique_ptr<StagingPool> staging,
+      StagingPool::Create(device_, needs.buffers, needs.bytes, lock, sources_.reader));
+  if (staging_ != nullptr) BLOCKSWAP_RETURN_IF_ERROR(staging_->JoinAll());
+  staging_ = std::move(staging);
+  staging_size_ = needs;
+  // Tickets count per pool; all of the old one are over.
+  for (BufferState& buffer : buffers_) buffer.ticket = 0;
+  for (int i = 0; i < ring_->size(); ++i) ring_->slot(i).staging_ticket = 0;
+  return absl::OkStatus();
+}
+
+void BlockTransfers::AssignEvents() {
+  for (int i = 0; i < ring_->size(); ++i) {
+    ring_->slot(i).ready = slot_events_[static_cast<size_t>(i)].first;
+    ring_->slot(i).released = slot_events_[static_cast<size_t>(i)].second;
+  }
 }
 
 absl::StatusOr<EventId> BlockTransfers::NewEvent() {
@@ -55,23 +173,14 @@ absl::StatusOr<EventId> BlockTransfers::NewEvent() {
   return event;
 }
 
-absl::Status BlockTransfers::CreateEvents() {
-  for (int i = 0; i < ring_->size(); ++i) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(ring_->slot(i).ready, NewEvent());
-    BLOCKSWAP_ASSIGN_OR_RETURN(ring_->slot(i).released, NewEvent());
-  }
-  buffers_.resize(static_cast<size_t>(masters_.size()));
-  if (!exchange()) return absl::OkStatus();
-  BLOCKSWAP_ASSIGN_OR_RETURN(left_, NewEvent());
-  for (BufferState& buffer : buffers_) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(buffer.read, NewEvent());
-  }
-  return absl::OkStatus();
-}
-
 std::byte* BlockTransfers::HostData(int block) const {
   const int buffer = buffer_of_[block];
   return buffer < 0 ? nullptr : masters_.buffer(buffer).data;
+}
+
+int64_t BlockTransfers::host_bytes() const {
+  const bool reads_file = masters_.bytes_of(HostTier::kFile) > 0;
+  return masters_.bytes() + (reads_file && staging_ != nullptr ? staging_->bytes() : 0);
 }
 
 int64_t BlockTransfers::locked_bytes() const {
@@ -80,8 +189,7 @@ int64_t BlockTransfers::locked_bytes() const {
 
 absl::Status BlockTransfers::Load(int block, int slot_index) {
   Slot& slot = ring_->slot(slot_index);
-  const int leaving = exchange() ? slot.block : kNoBlock;
-  const int free_buffer = leaving == kNoBlock ? -1 : TakeFreeBuffer(slot.memory.bytes);
+  const int leaving = exchange_ ? slot.block : kNoBlock;
   // A staged load still in the worker's hands must reach the lane before another one into the same
   // slot.
   if (slot.staging_ticket != 0) {
@@ -89,21 +197,79 @@ absl::Status BlockTransfers::Load(int block, int slot_index) {
     slot.staging_ticket = 0;
   }
   ring_->Assign(slot_index, block);
-  const bool staged =
-      staging_ != nullptr && masters_.buffer(buffer_of_[block]).tier == HostTier::kPageable;
-  if (staged) {
+  if (exchange_) {
+    BLOCKSWAP_RETURN_IF_ERROR(LoadExchange(block, slot, leaving));
+  } else {
+    BLOCKSWAP_ASSIGN_OR_RETURN(slot.staging_ticket,
+                               CopyUp({.block = block,
+                                       .destination = {slot.memory.data, bytes(block)},
+                                       .released = slot.was_released ? slot.released : kNoEvent,
+                                       .ready = slot.ready}));
+  }
+  slot.was_loaded = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> BlockTransfers::CopyUp(const UpCopy& copy) {
+  const int index = buffer_of_[copy.block];
+  BufferState& buffer = buffers_[index];
+  std::byte* const data = masters_.buffer(index).data;
+  counters_.h2d_bytes += copy.destination.bytes;
+  ++counters_.h2d_transfers;
+  if (IsStaged(index)) {
+    StagedLoad load;
+    load.source = data == nullptr ? nullptr : data + copy.offset;
+    load.block = copy.block;
+    load.destination = copy.destination;
+    load.released = copy.released;
+    load.ready = copy.ready;
+    ++counters_.staged_transfers;
+    buffer.ticket = staging_->Submit(load);
+    return buffer.ticket;
+  }
+  if (copy.released != kNoEvent) {
+    // h2d waits: compute is past the last reader of what is there.
+    BLOCKSWAP_RETURN_IF_ERROR(device_->Wait(Stream::kHostToDevice, copy.released));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(device_->CopyToDevice(copy.destination, data + copy.offset));
+  BLOCKSWAP_RETURN_IF_ERROR(device_->Record(copy.ready, Stream::kHostToDevice));
+  if (base_trains_) {
+    BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffer.read, Stream::kHostToDevice));
+    buffer.was_read = true;
+  }
+  return uint64_t{0};
+}
+
+bool BlockTransfers::IsStagedQueued(uint64_t ticket) const {
+  return ticket == 0 || staging_->IsQueued(ticket);
+}
+
+absl::Status BlockTransfers::JoinStaged(uint64_t ticket) {
+  return ticket == 0 ? absl::OkStatus() : staging_->Join(ticket);
+}
+
+absl::Status BlockTransfers::AwaitMasterUnread(int block) {
+  BufferState& buffer = buffers_[buffer_of_[block]];
+  // The staging thread has copied the master's bytes by the time its load is queued.
+  BLOCKSWAP_RETURN_IF_ERROR(JoinStaged(buffer.ticket));
+  if (!buffer.was_read) return absl::OkStatus();
+  return device_->Synchronize(buffer.read);
+}
+
+absl::Status BlockTransfers::LoadExchange(int block, Slot& slot, int leaving) {
+  const int free_buffer = leaving == kNoBlock ? -1 : TakeFreeBuffer(slot.memory.bytes);
+  if (IsStaged(buffer_of_[block])) {
     LoadStaged(block, slot, leaving, free_buffer);
   } else {
     BLOCKSWAP_RETURN_IF_ERROR(LoadDirect(block, slot, leaving, free_buffer));
   }
-  slot.was_loaded = true;
   counters_.h2d_bytes += bytes(block);
   ++counters_.h2d_transfers;
   if (leaving != kNoBlock) {
     counters_.d2h_bytes += bytes(leaving);
     ++counters_.d2h_transfers;
   }
-  if (exchange()) MoveHomes(block, leaving, free_buffer);
+  MoveHomes(block, leaving, free_buffer);
   return absl::OkStatus();
 }
 
@@ -152,10 +318,8 @@ absl::Status BlockTransfers::LoadDirect(int block, Slot& slot, int leaving, int 
   BLOCKSWAP_RETURN_IF_ERROR(
       device_->CopyToDevice({slot.memory.data, bytes(block)}, masters_.buffer(source).data));
   BLOCKSWAP_RETURN_IF_ERROR(device_->Record(slot.ready, Stream::kHostToDevice));
-  if (exchange()) {
-    BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffers_[source].read, Stream::kHostToDevice));
-    buffers_[source].was_read = true;
-  }
+  BLOCKSWAP_RETURN_IF_ERROR(device_->Record(buffers_[source].read, Stream::kHostToDevice));
+  buffers_[source].was_read = true;
   return absl::OkStatus();
 }
 

@@ -26,6 +26,7 @@ struct Slot {
   bool was_loaded = false;      // `ready` was recorded
   bool was_released = false;    // `released` was recorded
   uint64_t staging_ticket = 0;  // 0: the last load did not go through the staging pool
+  bool permanent = false;       // holds one block for good: a resident of a base that trains
 };
 
 // Thread safety: the trainer's thread only. Invariants: a block is in at most one slot; a leased
@@ -38,6 +39,8 @@ class SlotRing {
   int size() const { return static_cast<int>(slots_.size()); }
   Slot& slot(int index) { return slots_[index]; }
   const Slot& slot(int index) const { return slots_[index]; }
+  // Larger than every generation so far.
+  uint64_t next_generation() const;
   int SlotOf(int block) const { return slot_of_[block]; }
   bool any_leased() const;
 
@@ -45,8 +48,11 @@ class SlotRing {
   // slot.
   void Assign(int index, int block);
 
-  // The best slot of exactly `capacity` bytes to overwrite: an empty one, else the unleased one whose
-  // block has the largest `distance` (visits until its next use). kNoSlot when none is free.
+  // Forgets what is in the slot. REQUIRES: slot not leased.
+  void Empty(int index);
+
+  // The best slot of exactly `capacity` bytes to overwrite: an empty one, else the unleased one
+  // whose block has the largest `distance` (visits until its next use). kNoSlot when none is free.
   int Victim(int64_t capacity, const std::function<int(int block)>& distance) const;
 
  private:

@@ -18,6 +18,8 @@ struct SwapStats {
   int64_t late = 0;    // in a slot, copy still running
   int64_t misses = 0;  // in no slot: loaded on demand
   int64_t staged_transfers = 0;  // went through the pinned staging pool
+  int64_t adoptions = 0;  // plans that took over from another
+  int64_t adopted_h2d_bytes = 0, adopted_d2h_bytes = 0;  // what changing places moved, in none of the counters above
   // Where the blocks are now (levels, not counters).
   int blocks_on_device = 0, blocks_on_host = 0, blocks_in_flight = 0;
   int64_t device_weight_bytes = 0, device_weight_bytes_peak = 0;  // ring + residents

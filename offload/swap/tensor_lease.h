@@ -35,6 +35,9 @@ class TensorLease {
   // Empty after the end of the lease.
   DeviceSpan span() const { return span_; }
 
+  // True when the bytes may go as soon as this value ends, sooner than the block's lease.
+  bool transient() const { return swapper_ != nullptr; }
+
   // Ends the lease. A failure to record is kept by the swapper and returned by its next call.
   void Release();
 

@@ -31,7 +31,7 @@ class BlockTransfersTest : public ::testing::Test {
     for (int slot = 0; slot < plan_.slots; ++slot) {
       ring_.AddSlot({.memory = arena_.Sub(slot * kBytes, kBytes)});
     }
-    transfers_ = *BlockTransfers::Create(device_.get(), &plan_, &model_.blocks, &ring_);
+    transfers_ = *BlockTransfers::Create(device_.get(), plan_, &model_.blocks, &ring_);
     for (int block = 0; block < 3; ++block) {
       if (std::byte* home = transfers_->HostData(block); home != nullptr) {
         ASSERT_TRUE(model_.reader()(block, absl::MakeSpan(home, kBytes)).ok());
