@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,9 @@ struct TensorToWrite {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
   absl::Span<const std::byte> bytes;  // contiguous, row major
+  // The type of `bytes` where it is not `type`: floats are converted piece by piece as they are
+  // written, so that a narrowed copy of a whole model is never held.
+  std::optional<StoredType> held_type = std::nullopt;
 };
 
 // Writes to a temporary name in the same directory, fsyncs, renames, fsyncs the directory; on

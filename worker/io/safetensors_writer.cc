@@ -1,19 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
+#include <algorithm>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "worker/io/atomic_file.h"
+#include "worker/io/float_conversion.h"
 #include "worker/io/json_text.h"
 #include "worker/io/safetensors.h"
 
 namespace blockswap::worker {
 namespace {
 
+constexpr int64_t kPieceElements = int64_t{1} << 18;  // of a conversion: 1 MiB of fp32
+
+StoredType HeldType(const TensorToWrite& tensor) { return tensor.held_type.value_or(tensor.type); }
+
+int64_t StoredBytes(const TensorToWrite& tensor) {
+  return static_cast<int64_t>(tensor.bytes.size()) / StoredTypeBytes(HeldType(tensor)) *
+         StoredTypeBytes(tensor.type);
+}
+
+// Calls visit(offset in the stored tensor, piece of it) for the whole tensor in order.
+absl::Status ForEachPiece(
+    const TensorToWrite& tensor,
+    absl::FunctionRef<absl::Status(int64_t offset, absl::Span<const std::byte> piece)> visit) {
+  if (HeldType(tensor) == tensor.type) return visit(0, tensor.bytes);
+  const auto held = static_cast<size_t>(StoredTypeBytes(HeldType(tensor)));
+  const auto stored = static_cast<size_t>(StoredTypeBytes(tensor.type));
+  const size_t elements = tensor.bytes.size() / held;
+  std::vector<std::byte> converted;
+  for (size_t first = 0; first < elements; first += kPieceElements) {
+    const size_t count = std::min<size_t>(kPieceElements, elements - first);
+    converted.resize(count * stored);
+    BLOCKSWAP_RETURN_IF_ERROR(ConvertFloats(HeldType(tensor),
+                                            tensor.bytes.subspan(first * held, count * held),
+                                            tensor.type, absl::MakeSpan(converted)));
+    BLOCKSWAP_RETURN_IF_ERROR(visit(static_cast<int64_t>(first * stored), converted));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTensor(const TensorToWrite& tensor) {
-  int64_t bytes = StoredTypeBytes(tensor.type);
+  int64_t bytes = StoredTypeBytes(HeldType(tensor));
   for (const int64_t side : tensor.shape) {
     if (side < 0)
       return absl::InvalidArgumentError(
@@ -37,7 +71,7 @@ absl::StatusOr<std::string> HeaderOf(const std::vector<TensorToWrite>& tensors,
   int64_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
     BLOCKSWAP_RETURN_IF_ERROR(CheckTensor(tensor));
-    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+    const int64_t bytes = StoredBytes(tensor);
     const absl::string_view type = StoredTypeName(tensor.type);
     if (header.contains(tensor.name)) {
       return absl::InvalidArgumentError(
@@ -70,13 +104,18 @@ absl::Status CompareWithFile(const std::string& path, const std::vector<TensorTo
   for (const TensorToWrite& tensor : tensors) {
     const auto found = file->tensors().find(tensor.name);
     if (found == file->tensors().end() || found->second.shape != tensor.shape ||
-        found->second.type != tensor.type ||
-        found->second.bytes != static_cast<int64_t>(tensor.bytes.size()) ||
-        (!tensor.bytes.empty() && memcmp(file->bytes(found->second).data(), tensor.bytes.data(),
-                                         tensor.bytes.size()) != 0)) {
+        found->second.type != tensor.type || found->second.bytes != StoredBytes(tensor)) {
       return absl::DataLossError(absl::StrCat(path, ": tensor ", Quoted(tensor.name),
-                                              " reads back with other content than written"));
+                                              " reads back with another shape than written"));
     }
+    const absl::Span<const std::byte> read = file->bytes(found->second);
+    BLOCKSWAP_RETURN_IF_ERROR(
+        ForEachPiece(tensor, [&](int64_t offset, absl::Span<const std::byte> piece) {
+          if (piece.empty() || memcmp(read.data() + offset, piece.data(), piece.size()) == 0)
+            return absl::OkStatus();
+          return absl::DataLossError(absl::StrCat(path, ": tensor ", Quoted(tensor.name),
+                                                  " reads back with other content than written"));
+        }));
   }
   return absl::OkStatus();
 }
@@ -87,14 +126,16 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
                               const std::map<std::string, std::string>& metadata) {
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::string header, HeaderOf(tensors, metadata));
   int64_t total = 8 + static_cast<int64_t>(header.size());
-  for (const TensorToWrite& tensor : tensors) total += static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorToWrite& tensor : tensors) total += StoredBytes(tensor);
   BLOCKSWAP_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, total));
   unsigned char length[8];
   for (size_t i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   BLOCKSWAP_RETURN_IF_ERROR(file->Append(length, sizeof(length)));
   BLOCKSWAP_RETURN_IF_ERROR(file->Append(header.data(), header.size()));
   for (const TensorToWrite& tensor : tensors) {
-    BLOCKSWAP_RETURN_IF_ERROR(file->Append(tensor.bytes.data(), tensor.bytes.size()));
+    BLOCKSWAP_RETURN_IF_ERROR(ForEachPiece(tensor, [&](int64_t, absl::Span<const std::byte> piece) {
+      return file->Append(piece.data(), piece.size());
+    }));
   }
   BLOCKSWAP_RETURN_IF_ERROR(file->Sync());
   // Before the rename: what is under the final name has been read back.

@@ -141,6 +141,10 @@ class JointAttentionOp final : public GraphOp {
     const std::vector<int64_t> sizes = {batch_, tokens, width_};
     const RotaryTable table = setting_.table.Tokens(first, tokens);
     const auto normed = [&](const at::Tensor& grad, const at::Tensor& x, const WeightRef& norm) {
+      if (norm.trains()) {
+        norm.gradient().add_(HeadNormWeightGradient(grad.narrow(1, first, tokens), Heads(x), table,
+                                                    setting_.norm_eps));
+      }
       return HeadNormRotaryBackward(grad.narrow(1, first, tokens), Heads(x), norm.Get(), table,
                                     setting_.norm_eps)
           .view(sizes);

@@ -14,6 +14,10 @@ namespace {
 // Below this many numbers a second thread costs more than it saves.
 constexpr int64_t kNumbersPerTask = 32768;
 
+// Tokens whose fp32 copies a weight gradient holds at a time; fixed, because the order of the sum
+// decides its bits.
+constexpr int64_t kTokensPerSum = 1024;
+
 // The kernel wants contiguous rows of heads in one of its types.
 bool HasFusedRows(const at::Tensor& x_BLHD) {
   return x_BLHD.is_cpu() &&
@@ -119,6 +123,20 @@ at::Tensor HeadNormRotaryBackward(const at::Tensor& grad_BLHD, const at::Tensor&
   const at::Tensor unit = x * rstd;
   const at::Tensor along = (normed_grad * unit).mean(-1, /*keepdim=*/true);
   return (normed_grad - unit * along).mul_(rstd).to(x_BLHD.scalar_type());
+}
+
+at::Tensor HeadNormWeightGradient(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD,
+                                  const RotaryTable& table, double eps) {
+  at::Tensor sum_D = at::zeros({x_BLHD.size(3)}, x_BLHD.options().dtype(at::kFloat));
+  for (int64_t first = 0; first < x_BLHD.size(1); first += kTokensPerSum) {
+    const int64_t count = std::min(kTokensPerSum, x_BLHD.size(1) - first);
+    const at::Tensor x = x_BLHD.narrow(1, first, count).to(at::kFloat);
+    const at::Tensor rstd = at::rsqrt(x.square().mean(-1, /*keepdim=*/true).add_(eps));
+    const at::Tensor normed_grad = RotatePairs(grad_BLHD.narrow(1, first, count),
+                                               table.Tokens(first, count), /*inverse=*/true);
+    sum_D.add_((normed_grad * x).mul_(rstd).sum({0, 1, 2}));
+  }
+  return sum_D;
 }
 
 }  // namespace blockswap::worker

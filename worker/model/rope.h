@@ -33,9 +33,12 @@ at::Tensor RotatePairs(const at::Tensor& x_BLHD, const RotaryTable& table, bool 
 // which may be a slice of a joint buffer.
 void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table,
                     double eps, at::Tensor y_BLHD);
-// Gradient of x for the gradient of y; the weight is frozen.
+// Gradient of x for the gradient of y.
 at::Tensor HeadNormRotaryBackward(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD,
                                   const at::Tensor& weight_D, const RotaryTable& table, double eps);
+// Gradient of the weight, [D] in fp32.
+at::Tensor HeadNormWeightGradient(const at::Tensor& grad_BLHD, const at::Tensor& x_BLHD,
+                                  const RotaryTable& table, double eps);
 
 }  // namespace blockswap::worker
 

@@ -22,8 +22,10 @@ double SquaresOf(const float* values, int64_t count) {
   return sum;
 }
 
-double HostNorm(const at::Tensor& flat) {
-  const float* values = flat.data_ptr<float>();
+}  // namespace
+
+double SumOfSquares(const at::Tensor& flat) {
+  const float* values = flat.const_data_ptr<float>();
   const int64_t count = flat.numel();
   const int64_t chunks = (count + kChunk - 1) / kChunk;
   std::vector<double> sums(static_cast<size_t>(chunks));
@@ -35,13 +37,11 @@ double HostNorm(const at::Tensor& flat) {
   });
   double total = 0;
   for (const double sum : sums) total += sum;
-  return std::sqrt(total);
+  return total;
 }
 
-}  // namespace
-
 double GlobalNorm(const at::Tensor& flat) {
-  if (flat.device().is_cpu()) return HostNorm(flat);
+  if (flat.device().is_cpu()) return std::sqrt(SumOfSquares(flat));
   // In fp64 the squares of finite fp32 values cannot overflow.
   return at::linalg_vector_norm(flat, 2, c10::nullopt, /*keepdim=*/false, at::kDouble)
       .item<double>();

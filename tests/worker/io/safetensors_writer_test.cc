@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 #include "tests/worker/data/temp_directory.h"
+#include "worker/io/float_conversion.h"
 #include "worker/io/safetensors.h"
 
 namespace blockswap::worker {
@@ -70,6 +72,28 @@ TEST(WriteSafetensorsTest, NamesADirectoryThatIsMissing) {
   const absl::Status status =
       WriteSafetensors(directory.Path("no/a.safetensors"), {Bytes("a")}, {});
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
+}
+
+TEST(WriteSafetensorsTest, NarrowsWhatIsHeldWide) {
+  const TempDirectory directory;
+  const std::string path = directory.Path("a.safetensors");
+  std::vector<float> values(300'001);  // more than one piece
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0f + static_cast<float>(i) * 0.37f;
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(values.data()),
+                                          values.size() * sizeof(float));
+  const auto count = static_cast<int64_t>(values.size());
+  const TensorToWrite narrow{"n", StoredType::kBF16, {count}, bytes, StoredType::kF32};
+  ASSERT_TRUE(WriteSafetensors(path, {narrow, Bytes("after")}, {}).ok());
+  const auto file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const TensorEntry& entry = (*file)->tensors().at("n");
+  ASSERT_EQ(entry.type, StoredType::kBF16);
+  ASSERT_EQ(entry.bytes, 2 * count);
+  const auto* const stored = reinterpret_cast<const uint16_t*>((*file)->bytes(entry).data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(stored[i], NarrowToBFloat16(values[i])) << i;
+  }
+  EXPECT_EQ((*file)->bytes((*file)->tensors().at("after"))[0], std::byte{1});
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Full fine-tuning: fp32 masters, both moments and gradient sums live on the host; what the device
+// reads is a rounded copy that never comes back.
+#ifndef BLOCKSWAP_WORKER_TRAIN_BASE_TRAINING_H_
+#define BLOCKSWAP_WORKER_TRAIN_BASE_TRAINING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/config/job_inspection.h"
+#include "worker/model/model.h"
+#include "worker/optimizer/adamw.h"
+#include "worker/train/base_gradients.h"
+#include "worker/family/base_layout.h"
+#include "worker/train/trainable.h"
+
+namespace blockswap::worker {
+
+// Note [Training the base]
+// One arithmetic for every plan: a block's gradient comes down after its backward, the host adds it
+// up in fp32, and after the exact global norm is known `_fused_adamw_` updates the fp32 masters
+// unit by unit in forward order. Each unit's working copy (in the job's type, round to nearest
+// even) is then written to the swapper's master, from where the next visit of the block loads it:
+// uploads of the first blocks run while later units are updated, and weights never come down.
+// Nothing changes before loss and norm are known to be finite, so a step ends whole or not at all.
+//
+// Owns: masters, moments, gradients. Thread safety: the trainer's thread.
+class BaseTraining final : public Trainable {
+ public:
+  // Reads the masters from the job's checkpoint. All arguments outlive the object. REQUIRES: the
+  // swapper's plan has base_trains.
+  static absl::StatusOr<std::unique_ptr<BaseTraining>> Create(const JobInspection* job,
+                                                              Model* model,
+                                                              offload::BlockSwapper* swapper,
+                                                              at::Device device);
+
+  BaseGradients* gradients() { return gradients_.get(); }
+
+  void ZeroGradients() override { gradients_->Zero(); }
+  absl::StatusOr<double> GradientNorm() override;
+  absl::Status Update(double norm, double max_norm, double learning_rate) override;
+  int64_t updates() const override { return optimizers_.front().updates(); }
+  int64_t StateBytes() const override;
+  absl::Status WriteState(const std::string& directory) const override;
+  absl::Status ReadState(const std::string& directory, int64_t updates) override;
+  // The whole model in one file: names of the checkpoint it began as, types of
+  // output.save_precision; its config.json beside it.
+  absl::Status WriteResult(const TrainingMoment& moment, const std::string& path) const override;
+
+ private:
+  struct NamedBuffer {
+    std::string name;
+    at::Tensor values;
+  };
+
+  BaseTraining(const JobInspection* job, Model* model, offload::BlockSwapper* swapper)
+      : job_(job), model_(model), swapper_(swapper), units_(BaseUnitsOf(job->model)) {}
+  absl::Status ReadMasters();
+  // Rounds a unit's masters into what the device reads.
+  absl::Status Publish(int unit);
+  absl::Status PublishBlock(int block);
+  std::vector<NamedBuffer> StateBuffers() const;
+
+  const JobInspection* job_;
+  Model* model_;
+  offload::BlockSwapper* swapper_;
+  const std::vector<BaseUnit> units_;
+  std::vector<at::Tensor> masters_;  // by unit, flat, fp32
+  std::vector<AdamW> optimizers_;    // by unit
+  std::unique_ptr<BaseGradients> gradients_;
+};
+
+}  // namespace blockswap::worker
+
+#endif  // BLOCKSWAP_WORKER_TRAIN_BASE_TRAINING_H_
