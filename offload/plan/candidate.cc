@@ -2,6 +2,7 @@
 #include "offload/plan/candidate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "offload/plan/slot_layout.h"
 
@@ -13,26 +14,65 @@ int ListLimit(const BlockList& list, TransferMode mode) {
   return mode == TransferMode::kExchange ? std::min(limit, list.count - 1) : limit;
 }
 
+// Placement and schedules of everything else, for an h2d_only plan.
+void PlaceGroups(const PlanRequest& request, std::vector<SlotGroup> groups, Candidate& candidate) {
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  candidate.resident_bytes = 0;
+  for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
+  for (const SlotGroup& group : groups) {
+    int64_t largest = 0;
+    for (const int block : group.blocks) {
+      largest = std::max(largest, blocks[block].bytes);
+      candidate.resident_bytes -= blocks[block].bytes;
+      candidate.streamed.push_back(block);
+    }
+    candidate.slots += group.slots;
+    candidate.ring_bytes += group.slots * largest;
+    candidate.slot_bytes = std::max(candidate.slot_bytes, largest);
+    candidate.slot_sizes.insert(candidate.slot_sizes.end(), static_cast<size_t>(group.slots),
+                                largest);
+  }
+  std::sort(candidate.slot_sizes.begin(), candidate.slot_sizes.end());
+  if (candidate.slot_sizes.empty() || candidate.slot_sizes.front() == candidate.slot_bytes) {
+    candidate.slot_sizes.clear();
+  }
+  std::sort(candidate.streamed.begin(), candidate.streamed.end());
+  candidate.groups = std::move(groups);
+  const int64_t buffers =
+      std::min(candidate.slots, kMostStagingBuffers) * candidate.slot_bytes;
+  candidate.read_buffer_bytes = buffers;
+  if (request.copies_need_pinned_memory) candidate.staging_bytes = buffers;
+}
+
 void PlaceRing(const PlanRequest& request, const std::vector<BlockList>& lists,
                const std::vector<int>& per_list, int ring_size, Candidate& candidate) {
+  SlotGroup group;
   for (size_t i = 0; i < lists.size(); ++i) {
     for (int offset : EvenlySpaced(lists[i].count, per_list[i])) {
-      candidate.streamed.push_back(lists[i].first + offset);
+      group.blocks.push_back(lists[i].first + offset);
     }
   }
+  std::sort(group.blocks.begin(), group.blocks.end());
+  group.slots = std::min(ring_size, static_cast<int>(group.blocks.size()));
+  group.cycling = group.blocks;
+  candidate.ring_size = group.slots;
+  std::vector<SlotGroup> groups;
+  if (!group.blocks.empty()) groups.push_back(std::move(group));
+  PlaceGroups(request, std::move(groups), candidate);
+}
+
+// Masters and what else the base needs on the host where it trains.
+void CountMasters(const PlanRequest& request, Candidate& candidate) {
   const std::vector<BlockProfile>& blocks = request.model.blocks;
-  candidate.ring_size = std::min(ring_size, static_cast<int>(candidate.streamed.size()));
-  candidate.slots = candidate.ring_size;
-  for (int block : candidate.streamed) {
-    candidate.slot_bytes = std::max(candidate.slot_bytes, blocks[block].bytes);
-    candidate.host_bytes += blocks[block].bytes;
-    candidate.resident_bytes -= blocks[block].bytes;
+  candidate.num_blocks = blocks.size();
+  candidate.mastered = candidate.streamed;
+  if (request.base_trains) {
+    candidate.mastered.resize(blocks.size());
+    std::iota(candidate.mastered.begin(), candidate.mastered.end(), 0);
+    candidate.host_state_bytes = request.model.host_state_bytes;
   }
-  for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
-  candidate.ring_bytes = candidate.slots * candidate.slot_bytes;
-  if (request.copies_need_pinned_memory) {
-    candidate.staging_bytes = candidate.slots * candidate.slot_bytes;
-  }
+  if (Exchanges(request)) return;  // its buffers are counted with its slots
+  for (const int block : candidate.mastered) candidate.host_bytes += blocks[block].bytes;
 }
 
 // As much of the plan as its slot layout depends on.
@@ -71,7 +111,9 @@ void PlaceExchange(const PlanRequest& request, const std::vector<BlockList>& lis
   const SlotLayout layout = LayoutSlots(SketchExchange(request, candidate), blocks);
   candidate.ring_bytes = layout.slot_bytes();
   candidate.host_bytes = layout.host_bytes();
-  if (request.copies_need_pinned_memory) candidate.staging_bytes = 2 * candidate.slot_bytes;
+  if (request.copies_need_pinned_memory) {
+    candidate.staging_bytes = kExchangeStagingBuffers * candidate.slot_bytes;
+  }
 }
 
 }  // namespace
@@ -89,6 +131,11 @@ int MaxBlocksToSwap(const ModelProfile& model, TransferMode mode) {
   if (model.lists.empty() && model.max_blocks_to_swap == 0) return capacity;
   return lists.size() == 1 ? std::min(model.max_blocks_to_swap, capacity)
                            : model.max_blocks_to_swap;
+}
+
+int MaxBlocksToSwap(const PlanRequest& request) {
+  return MaxBlocksToSwap(request.model, Exchanges(request) ? TransferMode::kExchange
+                                                           : TransferMode::kH2dOnly);
 }
 
 std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, int blocks_to_swap) {
@@ -110,22 +157,51 @@ std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, i
   return streamed;
 }
 
-Candidate MakeCandidate(const PlanRequest& request, int blocks_to_swap, int ring_size) {
+bool Exchanges(const PlanRequest& request) {
+  return request.constraints.mode == TransferMode::kExchange && !request.base_trains;
+}
+
+void SetActivations(const PlanRequest& request, const ActivationChoice& activations,
+                    Candidate& candidate) {
   const ModelProfile& model = request.model;
-  const TransferMode mode = request.constraints.mode;
+  const ActivationBytes bytes = ActivationPeak(model, request.micro_batches, activations);
+  candidate.activations = activations;
+  candidate.activation_bytes = bytes.device;
+  if (request.base_trains) candidate.activation_bytes += model.gradient_bytes;
+  candidate.boundary_host_bytes = bytes.host;
+  candidate.device_bytes = candidate.resident_bytes + candidate.ring_bytes + model.edge_bytes +
+                           model.adapter_bytes + model.optimizer_bytes +
+                           candidate.activation_bytes;
+}
+
+Candidate MakeCandidate(const PlanRequest& request, int blocks_to_swap, int ring_size,
+                        const ActivationChoice& activations) {
+  const ModelProfile& model = request.model;
   Candidate candidate;
   candidate.blocks_to_swap = blocks_to_swap;
   const std::vector<BlockList> lists = EffectiveLists(model);
+  const TransferMode mode = Exchanges(request) ? TransferMode::kExchange : TransferMode::kH2dOnly;
   const std::vector<int> per_list = StreamedPerList(model, mode, blocks_to_swap);
   if (mode == TransferMode::kExchange) {
     PlaceExchange(request, lists, per_list, candidate);
+    std::sort(candidate.streamed.begin(), candidate.streamed.end());
   } else {
     PlaceRing(request, lists, per_list, ring_size, candidate);
   }
-  std::sort(candidate.streamed.begin(), candidate.streamed.end());
-  candidate.device_bytes = candidate.resident_bytes + candidate.ring_bytes + model.edge_bytes +
-                           model.adapter_bytes + model.optimizer_bytes + model.boundary_bytes +
-                           model.block_activation_bytes + model.edge_activation_bytes;
+  CountMasters(request, candidate);
+  SetActivations(request, activations, candidate);
+  return candidate;
+}
+
+Candidate MakeGroupCandidate(const PlanRequest& request, std::vector<SlotGroup> groups,
+                             const ActivationChoice& activations) {
+  Candidate candidate;
+  for (const SlotGroup& group : groups) {
+    candidate.ring_size = std::max(candidate.ring_size, group.slots);
+  }
+  PlaceGroups(request, std::move(groups), candidate);
+  CountMasters(request, candidate);
+  SetActivations(request, activations, candidate);
   return candidate;
 }
 

@@ -2,16 +2,20 @@
 #include "offload/plan/planner.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/status_macros.h"
+#include "offload/plan/block_costs.h"
 #include "offload/plan/candidate.h"
+#include "offload/plan/host_tiers.h"
+#include "offload/plan/placement_search.h"
+#include "offload/plan/prediction.h"
 #include "offload/plan/refusal.h"
 #include "offload/plan/schedule.h"
-#include "offload/plan/step_model.h"
 
 namespace blockswap::offload {
 namespace {
@@ -27,7 +31,7 @@ absl::Status CheckRequest(const PlanRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("ring_size must be at least 1, got ", *constraints.ring_size));
   }
-  const int maximum = MaxBlocksToSwap(request.model, constraints.mode);
+  const int maximum = MaxBlocksToSwap(request);
   const int asked = constraints.blocks_to_swap.value_or(0);
   if (asked < 0 || asked > maximum) {
     return absl::InvalidArgumentError(
@@ -41,161 +45,191 @@ absl::Status CheckRequest(const PlanRequest& request) {
   return absl::OkStatus();
 }
 
-struct Choice {
-  Candidate candidate;
-  bool found = false;
-};
-
-// The smallest number of streamed blocks that fits: every byte that is left over goes to residents.
-Choice FirstFit(const PlanRequest& request, const Budgets& budgets, int ring_size) {
+// Settings that cannot both be had, each answer with both of them.
+absl::Status CheckContradictions(const PlanRequest& request) {
   const MemoryConstraints& constraints = request.constraints;
-  const int maximum = MaxBlocksToSwap(request.model, constraints.mode);
-  const int first = constraints.blocks_to_swap.value_or(0);
-  const int last = constraints.blocks_to_swap.value_or(maximum);
-  for (int blocks_to_swap = first; blocks_to_swap <= last; ++blocks_to_swap) {
-    Candidate candidate = MakeCandidate(request, blocks_to_swap, ring_size);
-    if (Fits(candidate, budgets)) return {std::move(candidate), true};
+  if (request.base_trains && constraints.mode == TransferMode::kH2dOnly) {
+    return absl::InvalidArgumentError(
+        "memory.mode h2d_only needs a frozen base, and network.type none trains it; set "
+        "memory.mode: exchange");
   }
-  return {};
-}
-
-// Splits the masters into pinned and pageable, in streamed order: the same split HostMasters makes
-// under this limit.
-absl::Status AssignTiers(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
-  const PinPolicy policy = request.constraints.pin_policy;
-  const int64_t limit = request.lockable_bytes;
-  Prediction& prediction = plan.prediction;
-  const bool all_pinned = policy != PinPolicy::kNever && candidate.host_bytes <= limit;
-  if (policy == PinPolicy::kRequired && !all_pinned) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "page-locked host memory too small: needed ", base::FormatByteSize(candidate.host_bytes),
-        " for ", candidate.streamed.size(), " streamed blocks, available ",
-        base::FormatByteSize(limit), "; would fit: pinned_memory auto, a higher RLIMIT_MEMLOCK",
-        " (ulimit -l), or a lower blocks_to_swap"));
+  const int asked = constraints.blocks_to_swap.value_or(0);
+  if (constraints.checkpointing == Toggle::kOff && asked > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpointing off keeps the activations of every block, which only resident blocks can, "
+        "and blocks_to_swap is ",
+        asked, "; set blocks_to_swap: 0 or checkpointing: auto"));
   }
-  if (all_pinned) {
-    prediction.pinned_bytes = candidate.host_bytes;
-  } else if (plan.mode == TransferMode::kExchange || policy == PinPolicy::kNever) {
-    prediction.pageable_bytes = candidate.host_bytes;
+  if (constraints.checkpointing == Toggle::kOff && constraints.activation_offload == Toggle::kOn) {
+    return absl::InvalidArgumentError(
+        "checkpointing off saves no block inputs, so activation_offload on has none to move; set "
+        "checkpointing: auto or activation_offload: auto");
   }
-  for (int block : candidate.streamed) {
-    HostTier tier = all_pinned ? HostTier::kPinned : HostTier::kPageable;
-    if (!all_pinned && policy == PinPolicy::kAuto && plan.mode == TransferMode::kH2dOnly) {
-      const int64_t bytes = request.model.blocks[block].bytes;
-      const bool fits = prediction.pageable_bytes == 0 &&
-                        prediction.pinned_bytes + bytes <= limit - candidate.staging_bytes;
-      tier = fits ? HostTier::kPinned : HostTier::kPageable;
-      (fits ? prediction.pinned_bytes : prediction.pageable_bytes) += bytes;
-    }
-    plan.blocks[block].tier = tier;
-  }
-  if (prediction.pageable_bytes > 0 && policy == PinPolicy::kAuto) {
-    plan.notes.push_back(absl::StrCat(base::FormatByteSize(prediction.pageable_bytes),
-                                      " of host masters stay pageable: only ",
-                                      base::FormatByteSize(limit), " may be page-locked"));
-  }
-  if (prediction.pageable_bytes > 0) prediction.pinned_bytes += candidate.staging_bytes;
   return absl::OkStatus();
 }
 
-void BuildSchedules(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
-  const int num_blocks = static_cast<int>(request.model.blocks.size());
-  const auto build = [&](PassKind kind) {
-    if (plan.mode == TransferMode::kExchange && !candidate.streamed.empty()) {
-      return ExchangeSchedule(kind, num_blocks, candidate.exchange_lists, request.micro_batches);
+struct Decision {
+  Candidate candidate;
+  double step_seconds = 0;  // 0: unknown
+  bool ring_lowered = false;
+};
+
+// The smallest number of streamed blocks that fits: every byte that is left over goes to residents.
+std::optional<Decision> FirstFit(const PlanRequest& request, const Budgets& budgets,
+                                 const ActivationChoice& activations) {
+  const MemoryConstraints& constraints = request.constraints;
+  const int first = constraints.blocks_to_swap.value_or(0);
+  const int last = constraints.blocks_to_swap.value_or(MaxBlocksToSwap(request));
+  const int wanted = constraints.ring_size.value_or(kDefaultRingSize);
+  for (const int ring_size : {wanted, 1}) {
+    for (int blocks_to_swap = first; blocks_to_swap <= last; ++blocks_to_swap) {
+      Candidate candidate = MakeCandidate(request, blocks_to_swap, ring_size, activations);
+      if (!Fits(candidate, budgets)) continue;
+      return Decision{std::move(candidate), 0, ring_size < wanted};
     }
-    return RingSchedule(kind, num_blocks, candidate.streamed, candidate.ring_size,
-                        request.micro_batches);
+    if (wanted == 1) break;
+  }
+  return std::nullopt;
+}
+
+// The user's number whose plain ring takes about the same device memory.
+int EquivalentBlocksToSwap(const PlanRequest& request, const Candidate& candidate) {
+  const int maximum = MaxBlocksToSwap(request);
+  const int64_t weights = candidate.resident_bytes + candidate.ring_bytes;
+  for (int blocks_to_swap = 0; blocks_to_swap < maximum; ++blocks_to_swap) {
+    const Candidate plain = MakeCandidate(request, blocks_to_swap, kDefaultRingSize);
+    if (plain.resident_bytes + plain.ring_bytes <= weights) return blocks_to_swap;
+  }
+  return maximum;
+}
+
+// Where the steps can be timed: the fastest placement. A fixed number of blocks is only moved.
+std::optional<Decision> Fastest(const PlanRequest& request, const Budgets& budgets,
+                                const ActivationChoice& activations) {
+  const MemoryConstraints& constraints = request.constraints;
+  PlacementSearch search(request, budgets, activations);
+  std::optional<TimedPlacement> found;
+  if (!constraints.blocks_to_swap.has_value()) found = search.Find(constraints.ring_size);
+  if (found.has_value()) {
+    found->candidate.blocks_to_swap = EquivalentBlocksToSwap(request, found->candidate);
+    return Decision{std::move(found->candidate), found->step_seconds, false};
+  }
+  std::optional<Decision> decision = FirstFit(request, budgets, activations);
+  if (!decision.has_value()) return std::nullopt;
+  TimedPlacement improved = search.Improve(decision->candidate);
+  decision->candidate = std::move(improved.candidate);
+  decision->step_seconds = improved.step_seconds;
+  return decision;
+}
+
+std::optional<Decision> Decide(const PlanRequest& request, const Budgets& budgets,
+                               const ActivationChoice& activations) {
+  if (!Exchanges(request) && SpeedsAreKnown(request)) {
+    return Fastest(request, budgets, activations);
+  }
+  std::optional<Decision> decision = FirstFit(request, budgets, activations);
+  if (decision.has_value() && !Exchanges(request)) {
+    KeepActivations(request, budgets, decision->candidate);
+  }
+  return decision;
+}
+
+// Micro-batches together in each block where that gains time: it needs their inputs all at once.
+void TryBlockMajor(const PlanRequest& request, const Budgets& budgets, ActivationChoice activations,
+                   std::optional<Decision>& decision) {
+  if (request.micro_batches == 1 || request.base_trains || Exchanges(request) ||
+      !SpeedsAreKnown(request)) {
+    return;
+  }
+  activations.block_major = true;
+  std::optional<Decision> together = Decide(request, budgets, activations);
+  if (!together.has_value()) return;
+  if (!decision.has_value() ||
+      together->step_seconds * (1 + kWorthwhileGain) < decision->step_seconds) {
+    decision = std::move(together);
+  }
+}
+
+// The inputs of as few blocks as make it fit wait on the host.
+std::optional<Decision> OffloadInputs(const PlanRequest& request, const Budgets& budgets,
+                                      ActivationChoice& activations) {
+  const int num_blocks = static_cast<int>(request.model.blocks.size());
+  activations.num_offloaded = num_blocks;
+  if (!FirstFit(request, budgets, activations).has_value()) return std::nullopt;
+  int too_few = 0;
+  while (activations.num_offloaded - too_few > 1) {
+    const int middle = (activations.num_offloaded + too_few) / 2;
+    ActivationChoice fewer = activations;
+    fewer.num_offloaded = middle;
+    (FirstFit(request, budgets, fewer).has_value() ? activations.num_offloaded : too_few) = middle;
+  }
+  return Decide(request, budgets, activations);
+}
+
+void BuildSchedules(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
+  const int num_blocks = static_cast<int>(candidate.num_blocks);
+  const int repeats = candidate.activations.block_major ? 1 : request.micro_batches;
+  const auto build = [&](PassKind kind) {
+    if (plan.exchanges() && !candidate.streamed.empty()) {
+      return ExchangeSchedule(kind, num_blocks, candidate.exchange_lists, repeats);
+    }
+    return GroupSchedule(kind, num_blocks, candidate.groups, repeats);
   };
   plan.training = build(PassKind::kTraining);
   plan.forward_only = build(PassKind::kForwardOnly);
 }
 
-void PredictBytes(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
-  const ModelProfile& model = request.model;
-  Prediction& prediction = plan.prediction;
-  prediction.device_bytes = candidate.device_bytes;
-  prediction.ring_bytes = candidate.ring_bytes;
-  prediction.resident_bytes = candidate.resident_bytes;
-  prediction.edge_bytes = model.edge_bytes;
-  prediction.adapter_bytes = model.adapter_bytes;
-  prediction.optimizer_bytes = model.optimizer_bytes;
-  prediction.activation_bytes =
-      model.boundary_bytes + model.block_activation_bytes + model.edge_activation_bytes;
-  for (const Transfer& transfer : plan.training.transfers) {
-    prediction.h2d_bytes_per_step += model.blocks[transfer.load].bytes;
-    if (plan.mode == TransferMode::kExchange) {
-      prediction.d2h_bytes_per_step += model.blocks[transfer.evict].bytes;
-    }
-  }
-}
-
-// Bytes over the rate of the tier the block waits in; an unknown pageable rate is taken to equal
-// the pinned one.
-double CopySeconds(int64_t bytes, double rate, double pageable_rate, bool pageable,
-                   absl::Duration latency) {
-  if (pageable && pageable_rate > 0) rate = std::min(rate, pageable_rate);
-  return static_cast<double>(bytes) / rate + absl::ToDoubleSeconds(latency);
-}
-
-BlockCosts MakeCosts(const PlanRequest& request, const SwapPlan& plan) {
-  const ModelProfile& model = request.model;
-  const LinkProfile& link = request.link;
-  const double speed = request.compute_flops_per_second;
-  const double d2h_rate =
-      link.d2h_bytes_per_second > 0 ? link.d2h_bytes_per_second : link.h2d_bytes_per_second;
-  double total = 0;
-  for (const BlockProfile& block : model.blocks) total += block.forward_flops;
-  BlockCosts costs;
-  for (size_t i = 0; i < model.blocks.size(); ++i) {
-    const BlockProfile& block = model.blocks[i];
-    const double share =
-        total > 0 ? block.forward_flops / total : 1.0 / static_cast<double>(model.blocks.size());
-    const double forward = speed > 0 ? model.forward_flops * share / speed : 0.0;
-    const bool pageable = plan.blocks[i].tier == HostTier::kPageable;
-    costs.forward.push_back(forward);
-    costs.backward.push_back(forward * model.backward_over_forward);
-    costs.h2d.push_back(CopySeconds(block.bytes, link.h2d_bytes_per_second,
-                                    link.pageable_bytes_per_second, pageable, link.latency));
-    costs.d2h.push_back(
-        CopySeconds(block.bytes, d2h_rate, link.pageable_bytes_per_second, pageable, link.latency));
-  }
-  return costs;
-}
-
-void PredictTimes(const PlanRequest& request, SwapPlan& plan) {
-  Prediction& prediction = plan.prediction;
-  const bool link_known = request.link.h2d_bytes_per_second > 0;
-  if (!link_known && !plan.training.transfers.empty()) return;
-  PlanRequest known = request;
-  if (!link_known) known.link.h2d_bytes_per_second = std::numeric_limits<double>::infinity();
-  const BlockCosts costs = MakeCosts(known, plan);
-  const CycleTimes times = SimulateCycle(plan.training, PassKind::kTraining, plan.mode, costs);
-  prediction.copy = absl::Seconds(times.copy);
-  if (request.compute_flops_per_second <= 0) return;
-  prediction.compute = absl::Seconds(times.compute);
-  prediction.stall = absl::Seconds(times.stall);
-  prediction.step = absl::Seconds(times.cycle);
-  prediction.bound = absl::Seconds(EvenSpacingBound(plan.training, PassKind::kTraining, costs));
-}
-
 absl::StatusOr<SwapPlan> MakePlan(const PlanRequest& request, const Budgets& budgets,
-                                  const Candidate& candidate) {
+                                  Candidate candidate) {
+  BLOCKSWAP_RETURN_IF_ERROR(CheckPinning(request, candidate));
+  const HostTiers tiers = AssignTiers(request, budgets, candidate);
+  if (!Exchanges(request) && SpeedsAreKnown(request)) {
+    ActivationChoice forward = candidate.activations;
+    forward.block_major = false;
+    ChooseForwardOnly(request, MakeCosts(request, tiers.tier_of, forward), candidate);
+  }
   SwapPlan plan;
-  plan.blocks.resize(request.model.blocks.size());
-  for (int block : candidate.streamed) plan.blocks[block].residence = Residence::kStreamed;
+  plan.blocks.resize(candidate.num_blocks);
+  for (const int block : candidate.streamed) {
+    plan.blocks[static_cast<size_t>(block)].residence = Residence::kStreamed;
+  }
+  for (size_t block = 0; block < candidate.num_blocks; ++block) {
+    plan.blocks[block].tier = tiers.tier_of[block];
+    plan.blocks[block].keeps_activations = candidate.activations.Keeps(static_cast<int>(block));
+    plan.blocks[block].offloads_boundary =
+        static_cast<int>(block) < candidate.activations.num_offloaded;
+  }
   plan.slots = candidate.slots;
   plan.slot_bytes = candidate.slot_bytes;
+  plan.slot_sizes = candidate.slot_sizes;
   plan.mode = request.constraints.mode;
+  plan.base_trains = request.base_trains;
+  plan.block_major = candidate.activations.block_major;
   plan.pin_policy = request.constraints.pin_policy;
   plan.blocks_to_swap = candidate.blocks_to_swap;
   plan.vram_budget_bytes = budgets.device_bytes;
+  plan.notes = budgets.notes;
   BuildSchedules(request, candidate, plan);
-  PredictBytes(request, candidate, plan);
-  BLOCKSWAP_RETURN_IF_ERROR(AssignTiers(request, candidate, plan));
-  PredictTimes(request, plan);
+  PredictBytes(request, candidate, tiers, plan);
+  PredictTimes(request, candidate, tiers, plan);
+  ExplainPlan(request, budgets, candidate, tiers, plan);
   BLOCKSWAP_RETURN_IF_ERROR(ValidatePlan(plan, request.model.blocks));
   return plan;
+}
+
+// No block may stream and all keep their activations.
+absl::StatusOr<SwapPlan> PlanWithoutCheckpointing(const PlanRequest& request,
+                                                  const Budgets& budgets) {
+  ActivationChoice activations;
+  activations.keeps.assign(request.model.blocks.size(), true);
+  Candidate candidate = MakeCandidate(request, 0, kDefaultRingSize, activations);
+  if (Fits(candidate, budgets)) return MakePlan(request, budgets, std::move(candidate));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "vram_budget too small for checkpointing off: needed ",
+      base::FormatByteSize(candidate.device_bytes), " (", candidate.device_bytes,
+      " bytes) with every block resident and keeping its activations, available ",
+      base::FormatByteSize(budgets.device_bytes), " (", budgets.device_bytes,
+      " bytes); would fit: checkpointing auto, or vram_budget ", candidate.device_bytes));
 }
 
 }  // namespace
@@ -211,17 +245,26 @@ std::vector<int> EvenlySpaced(int count, int streamed) {
 
 absl::StatusOr<SwapPlan> Plan(const PlanRequest& request) {
   BLOCKSWAP_RETURN_IF_ERROR(CheckRequest(request));
+  BLOCKSWAP_RETURN_IF_ERROR(CheckContradictions(request));
   const Budgets budgets = EffectiveBudgets(request);
-  const int ring_size = request.constraints.ring_size.value_or(kDefaultRingSize);
-  Choice choice = FirstFit(request, budgets, ring_size);
-  const bool lowered = !choice.found && ring_size > 1;
-  if (lowered) choice = FirstFit(request, budgets, /*ring_size=*/1);
-  if (!choice.found) return DoesNotFit(request, budgets);
-  BLOCKSWAP_ASSIGN_OR_RETURN(SwapPlan plan, MakePlan(request, budgets, choice.candidate));
-  plan.notes.insert(plan.notes.begin(), budgets.notes.begin(), budgets.notes.end());
-  if (lowered && plan.mode == TransferMode::kH2dOnly) {
-    plan.notes.push_back(absl::StrCat("ring size lowered from ", ring_size,
-                                      " to 1: only that fits the budget, copies do not overlap"));
+  const MemoryConstraints& constraints = request.constraints;
+  if (constraints.checkpointing == Toggle::kOff) return PlanWithoutCheckpointing(request, budgets);
+  ActivationChoice activations;
+  if (constraints.activation_offload == Toggle::kOn) {
+    activations.num_offloaded = static_cast<int>(request.model.blocks.size());
+  }
+  std::optional<Decision> decision = Decide(request, budgets, activations);
+  if (!decision.has_value() && request.may_offload_inputs &&
+      constraints.activation_offload == Toggle::kAuto) {
+    decision = OffloadInputs(request, budgets, activations);
+  }
+  TryBlockMajor(request, budgets, activations, decision);
+  if (!decision.has_value()) return DoesNotFit(request, budgets, activations);
+  BLOCKSWAP_ASSIGN_OR_RETURN(SwapPlan plan, MakePlan(request, budgets, decision->candidate));
+  if (decision->ring_lowered && !plan.exchanges()) {
+    plan.notes.push_back(
+        absl::StrCat("ring size lowered from ", constraints.ring_size.value_or(kDefaultRingSize),
+                     " to 1: only that fits the budget, copies do not overlap"));
   }
   return plan;
 }

@@ -49,6 +49,8 @@ struct PlanRequest {
   double other_step_seconds = 0;        // of a step outside the blocks: embedding, head, loss, optimizer
   // Whether blocks may stay in the checkpoint file and be read at each use when host memory is short.
   bool may_stream_from_file = false;
+  // Whether saved block inputs may wait on the host when the device is too small for them.
+  bool may_offload_inputs = false;
   int micro_batches = 1;                // of one step
   bool base_trains = false;
   MemoryConstraints constraints;

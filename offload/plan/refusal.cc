@@ -16,8 +16,10 @@ std::string Exact(int64_t bytes) {
   return absl::StrCat(base::FormatByteSize(bytes), " (", bytes, " bytes)");
 }
 
-int64_t HostNeed(const Candidate& candidate) {
-  return candidate.host_bytes + candidate.staging_bytes;
+int64_t HostNeed(const Candidate& candidate, bool may_use_file) {
+  const int64_t fixed = candidate.host_state_bytes + candidate.boundary_host_bytes;
+  const int64_t masters = candidate.host_bytes + candidate.staging_bytes;
+  return fixed + (may_use_file ? std::min(masters, candidate.read_buffer_bytes) : masters);
 }
 
 int64_t Tightest(const std::optional<int64_t>& asked, int64_t available, const char* asked_name,
@@ -29,27 +31,12 @@ int64_t Tightest(const std::optional<int64_t>& asked, int64_t available, const c
   return available;
 }
 
-// The candidate of least device bytes, and among equals the one that streams fewest blocks.
-Candidate Smallest(const PlanRequest& request, int ring_size, bool free_choice) {
-  const MemoryConstraints& constraints = request.constraints;
-  const int maximum = MaxBlocksToSwap(request.model, constraints.mode);
-  const bool fixed = constraints.blocks_to_swap.has_value() && !free_choice;
-  const int first = fixed ? *constraints.blocks_to_swap : 0;
-  const int last = fixed ? *constraints.blocks_to_swap : maximum;
-  Candidate best = MakeCandidate(request, first, ring_size);
-  for (int blocks_to_swap = first + 1; blocks_to_swap <= last; ++blocks_to_swap) {
-    Candidate next = MakeCandidate(request, blocks_to_swap, ring_size);
-    if (next.device_bytes < best.device_bytes) best = std::move(next);
-  }
-  return best;
-}
-
 // The fewest streamed blocks that fit when the user's count is set aside.
 std::optional<Candidate> AnyThatFits(const PlanRequest& request, const Budgets& budgets,
-                                     int ring_size) {
-  const int maximum = MaxBlocksToSwap(request.model, request.constraints.mode);
+                                     int ring_size, const ActivationChoice& activations) {
+  const int maximum = MaxBlocksToSwap(request);
   for (int blocks_to_swap = 0; blocks_to_swap <= maximum; ++blocks_to_swap) {
-    Candidate candidate = MakeCandidate(request, blocks_to_swap, ring_size);
+    Candidate candidate = MakeCandidate(request, blocks_to_swap, ring_size, activations);
     if (Fits(candidate, budgets)) return candidate;
   }
   return std::nullopt;
@@ -62,15 +49,12 @@ std::string Breakdown(const PlanRequest& request, const Candidate& candidate) {
                       base::FormatByteSize(model.edge_bytes), ", adapter ",
                       base::FormatByteSize(model.adapter_bytes), ", optimizer ",
                       base::FormatByteSize(model.optimizer_bytes), ", activations ",
-                      base::FormatByteSize(model.boundary_bytes + model.block_activation_bytes +
-                                           model.edge_activation_bytes));
+                      base::FormatByteSize(candidate.activation_bytes));
 }
 
 std::string Setting(const PlanRequest& request, const Candidate& candidate) {
   const std::string blocks = absl::StrCat("blocks_to_swap ", candidate.blocks_to_swap);
-  if (request.constraints.mode == TransferMode::kExchange || candidate.ring_size == 0) {
-    return blocks;
-  }
+  if (Exchanges(request) || candidate.ring_size == 0) return blocks;
   return absl::StrCat(blocks, " and ring_size ", candidate.ring_size);
 }
 
@@ -78,8 +62,9 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
                                       const Candidate& smallest) {
   std::vector<std::string> offers;
   const int ring_size = request.constraints.ring_size.value_or(kDefaultRingSize);
-  std::optional<Candidate> other = AnyThatFits(request, budgets, ring_size);
-  if (!other.has_value()) other = AnyThatFits(request, budgets, /*ring_size=*/1);
+  const ActivationChoice& choice = smallest.activations;
+  std::optional<Candidate> other = AnyThatFits(request, budgets, ring_size, choice);
+  if (!other.has_value()) other = AnyThatFits(request, budgets, /*ring_size=*/1, choice);
   if (other.has_value()) offers.push_back(Setting(request, *other));
   offers.push_back(absl::StrCat("vram_budget ", Exact(smallest.device_bytes), " with ",
                                 Setting(request, smallest)));
@@ -87,8 +72,7 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
   // No number of blocks helps: what is left to lower is what each token and the adapter take.
   const ModelProfile& model = request.model;
   const int64_t over = smallest.device_bytes - budgets.device_bytes;
-  const int64_t activations =
-      model.boundary_bytes + model.block_activation_bytes + model.edge_activation_bytes;
+  const int64_t activations = smallest.activation_bytes;
   const int64_t trained = model.adapter_bytes + model.optimizer_bytes;
   if (activations > over) {
     offers.push_back(absl::StrCat("a batch or resolution with ", Exact(activations - over),
@@ -102,25 +86,30 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
   return offers;
 }
 
-absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets) {
+absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets,
+                            const ActivationChoice& activations) {
   Budgets device_only = budgets;
   device_only.host_bytes = 0;
   const bool fixed = request.constraints.blocks_to_swap.has_value();
+  const bool from_file = budgets.may_use_file;
   std::optional<Candidate> least;
   for (const int ring_size : {request.constraints.ring_size.value_or(kDefaultRingSize), 1}) {
-    std::optional<Candidate> next = fixed ? Smallest(request, ring_size, /*free_choice=*/false)
-                                          : AnyThatFits(request, device_only, ring_size);
+    std::optional<Candidate> next =
+        fixed ? SmallestCandidate(request, ring_size, /*free_choice=*/false, activations)
+              : AnyThatFits(request, device_only, ring_size, activations);
     // A smaller ring leaves room for residents, which need no master.
-    if (next.has_value() && (!least.has_value() || HostNeed(*next) < HostNeed(*least)))
+    if (next.has_value() &&
+        (!least.has_value() || HostNeed(*next, from_file) < HostNeed(*least, from_file)))
       least = next;
   }
-  const int64_t needed = HostNeed(*least);
+  const int64_t needed = HostNeed(*least, from_file);
   std::vector<std::string> offers = {absl::StrCat("host_budget ", Exact(needed))};
   Budgets host_only = budgets;
   host_only.device_bytes = 0;
   // More VRAM means fewer blocks away: the largest number whose masters still fit the host.
   for (int n = least->blocks_to_swap - 1; n >= 0; --n) {
-    const Candidate fewer = MakeCandidate(request, n, request.constraints.ring_size.value_or(kDefaultRingSize));
+    const Candidate fewer = MakeCandidate(
+        request, n, request.constraints.ring_size.value_or(kDefaultRingSize), activations);
     if (!Fits(fewer, host_only)) continue;
     offers.push_back(
         absl::StrCat("vram_budget ", Exact(fewer.device_bytes), " with ", Setting(request, fewer)));
@@ -141,18 +130,39 @@ Budgets EffectiveBudgets(const PlanRequest& request) {
                                   "vram_budget", "free on the device", budgets.notes);
   budgets.host_bytes = Tightest(constraints.host_budget_bytes, request.host_available_bytes,
                                 "host_budget", "available on the host", budgets.notes);
+  budgets.may_use_file =
+      request.may_stream_from_file && !Exchanges(request) && !request.base_trains &&
+      request.constraints.pin_policy != PinPolicy::kRequired;
   return budgets;
+}
+
+Candidate SmallestCandidate(const PlanRequest& request, int ring_size, bool free_choice,
+                            const ActivationChoice& activations) {
+  const MemoryConstraints& constraints = request.constraints;
+  const bool fixed = constraints.blocks_to_swap.has_value() && !free_choice;
+  const int first = fixed ? *constraints.blocks_to_swap : 0;
+  const int last = fixed ? *constraints.blocks_to_swap : MaxBlocksToSwap(request);
+  Candidate best = MakeCandidate(request, first, ring_size, activations);
+  for (int blocks_to_swap = first + 1; blocks_to_swap <= last; ++blocks_to_swap) {
+    Candidate next = MakeCandidate(request, blocks_to_swap, ring_size, activations);
+    // Among equals the one that streams fewest blocks.
+    if (next.device_bytes < best.device_bytes) best = std::move(next);
+  }
+  return best;
 }
 
 bool Fits(const Candidate& candidate, const Budgets& budgets) {
   if (budgets.device_bytes > 0 && candidate.device_bytes > budgets.device_bytes) return false;
-  return budgets.host_bytes == 0 || HostNeed(candidate) <= budgets.host_bytes;
+  return budgets.host_bytes == 0 ||
+         HostNeed(candidate, budgets.may_use_file) <= budgets.host_bytes;
 }
 
-absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets) {
-  const Candidate smallest = Smallest(request, /*ring_size=*/1, /*free_choice=*/false);
+absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets,
+                        const ActivationChoice& activations) {
+  const Candidate smallest =
+      SmallestCandidate(request, /*ring_size=*/1, /*free_choice=*/false, activations);
   if (budgets.device_bytes == 0 || smallest.device_bytes <= budgets.device_bytes) {
-    return HostDoesNotFit(request, budgets);
+    return HostDoesNotFit(request, budgets, activations);
   }
   const std::vector<std::string> offers = DeviceOffers(request, budgets, smallest);
   return absl::FailedPreconditionError(

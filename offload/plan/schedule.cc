@@ -2,6 +2,7 @@
 #include "offload/plan/schedule.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace blockswap::offload {
 namespace {
@@ -95,6 +96,31 @@ TransferSchedule RingSchedule(PassKind kind, int num_blocks, const std::vector<i
                          schedule.transfers);
     }
   }
+  SortByVisit(schedule.transfers);
+  return schedule;
+}
+
+TransferSchedule GroupSchedule(PassKind kind, int num_blocks, const std::vector<SlotGroup>& groups,
+                               int micro_batches) {
+  TransferSchedule schedule;
+  schedule.visits = Visits(kind, num_blocks, micro_batches);
+  for (const SlotGroup& group : groups) {
+    const bool forward_only = kind == PassKind::kForwardOnly;
+    const std::vector<int>& moving = forward_only ? group.cycling : group.blocks;
+    const int fixed = static_cast<int>(group.blocks.size() - moving.size());
+    if (moving.empty()) {
+      schedule.initial.insert(schedule.initial.end(), group.blocks.begin(), group.blocks.end());
+      continue;
+    }
+    const TransferSchedule ring =
+        RingSchedule(kind, num_blocks, moving, group.slots - fixed, micro_batches);
+    schedule.transfers.insert(schedule.transfers.end(), ring.transfers.begin(),
+                              ring.transfers.end());
+    schedule.initial.insert(schedule.initial.end(), ring.initial.begin(), ring.initial.end());
+    std::set_difference(group.blocks.begin(), group.blocks.end(), moving.begin(), moving.end(),
+                        std::back_inserter(schedule.initial));
+  }
+  std::sort(schedule.initial.begin(), schedule.initial.end());
   SortByVisit(schedule.transfers);
   return schedule;
 }

@@ -29,6 +29,15 @@ struct ExchangeList {
       0;  // blocks away at the start of a cycle: the last `streamed` of the list; < count
 };
 
+// Streamed blocks that share device slots of one size.
+struct SlotGroup {
+  std::vector<int> blocks;   // ascending
+  int slots = 0;             // from 1 to the number of blocks
+  std::vector<int> cycling;  // those that a forward-only pass moves, ascending; the others stay in
+                             // their slots from its first visit to its last
+  bool operator==(const SlotGroup&) const = default;
+};
+
 // Blocks in visiting order: a training step repeats 0..N-1, N-1..0 for each micro-batch, a
 // forward-only pass is 0..N-1.
 std::vector<int> Visits(PassKind kind, int num_blocks, int micro_batches);
@@ -36,6 +45,12 @@ std::vector<int> Visits(PassKind kind, int num_blocks, int micro_batches);
 // REQUIRES: `streamed` ascending; 1 <= ring_size <= streamed.size() unless `streamed` is empty.
 TransferSchedule RingSchedule(PassKind kind, int num_blocks, const std::vector<int>& streamed,
                               int ring_size, int micro_batches);
+
+// Every group runs a ring of its own over one copy lane. With as many slots as all blocks less those
+// that are away, the ring of a training step is a window that slides over the whole group.
+// REQUIRES: groups disjoint; more slots than blocks that do not cycle, where any do.
+TransferSchedule GroupSchedule(PassKind kind, int num_blocks, const std::vector<SlotGroup>& groups,
+                               int micro_batches);
 
 // REQUIRES: lists disjoint and ascending. Blocks outside the lists never move.
 TransferSchedule ExchangeSchedule(PassKind kind, int num_blocks,

@@ -36,9 +36,12 @@ bool SizesCanBeApart(const SwapPlan& plan, const std::vector<BlockProfile>& bloc
 }
 
 void LayoutRing(const SwapPlan& plan, const std::vector<BlockProfile>& blocks, SlotLayout& layout) {
-  for (int block : plan.streamed_blocks()) layout.capacity_of[block] = plan.slot_bytes;
+  for (int block : plan.streamed_blocks()) {
+    layout.capacity_of[block] = SlotBytesFor(plan, blocks[block].bytes);
+  }
   for (int block : plan.mastered_blocks()) layout.host_buffers.push_back(blocks[block].bytes);
-  layout.slots.assign(static_cast<size_t>(plan.slots), plan.slot_bytes);
+  layout.slots = plan.slot_sizes;
+  layout.slots.resize(static_cast<size_t>(plan.slots), plan.slot_bytes);
 }
 
 void LayoutExchange(const SwapPlan& plan, const std::vector<BlockProfile>& blocks,
@@ -60,6 +63,18 @@ void LayoutExchange(const SwapPlan& plan, const std::vector<BlockProfile>& block
 
 int64_t SlotLayout::slot_bytes() const { return Sum(slots); }
 int64_t SlotLayout::host_bytes() const { return Sum(host_buffers); }
+
+int64_t SlotBytesFor(const SwapPlan& plan, int64_t block_bytes) {
+  int64_t best = plan.slot_bytes;
+  for (const int64_t size : plan.slot_sizes) {
+    if (size >= block_bytes) best = std::min(best, size);
+  }
+  return best;
+}
+
+int NumStagingBuffers(const SwapPlan& plan) {
+  return plan.exchanges() ? kExchangeStagingBuffers : std::min(plan.slots, kMostStagingBuffers);
+}
 
 SlotLayout LayoutSlots(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
   SlotLayout layout;

@@ -2,6 +2,7 @@
 #include "offload/plan/step_model.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace blockswap::offload {
 namespace {
@@ -11,10 +12,12 @@ constexpr int kWarmupCycles = 3;
 constexpr int kMeasuredCycles = 3;
 
 struct LaneState {
-  std::vector<double> ready;  // per block: when its load ends; resident blocks stay at 0
+  std::vector<double> ready;     // per block: when its load ends; resident blocks stay at 0
+  std::vector<double> boundary;  // per block: when its saved input has gone down, then come back
   double compute = 0;
   double h2d = 0;
   double d2h = 0;
+  double visit_began = 0;
   double compute_busy = 0;
   double h2d_busy = 0;
 };
@@ -33,14 +36,38 @@ void RunTransfer(const Transfer& transfer, TransferMode mode, const BlockCosts& 
   state.ready[transfer.load] = state.h2d;
 }
 
+// After a visit its own saved input goes down, or the one of the next backward visit comes back.
+void MoveBoundaries(const TransferSchedule& schedule, const std::vector<bool>& backward, int visit,
+                    const BlockCosts& costs, LaneState& state) {
+  const int block = schedule.visits[visit];
+  if (!backward[visit] && costs.boundary_d2h[block] > 0) {
+    state.d2h = std::max(state.d2h, state.compute) + costs.boundary_d2h[block];
+    state.boundary[block] = state.d2h;
+  }
+  const size_t next = static_cast<size_t>(visit) + 1;
+  if (next >= schedule.visits.size() || !backward[next]) return;
+  const int coming = schedule.visits[next];
+  if (costs.boundary_h2d[coming] <= 0) return;
+  // It was sent for when the visit before this one had ended: one visit ahead.
+  state.h2d = std::max({state.h2d, state.visit_began, state.boundary[coming]}) +
+              costs.boundary_h2d[coming];
+  state.h2d_busy += costs.boundary_h2d[coming];
+  state.boundary[coming] = state.h2d;
+}
+
 void RunCycle(const TransferSchedule& schedule, const std::vector<bool>& backward,
               TransferMode mode, const BlockCosts& costs, LaneState& state) {
+  const bool moves_boundaries = !costs.boundary_h2d.empty();
   size_t next = 0;
   for (int visit = 0; visit < static_cast<int>(schedule.visits.size()); ++visit) {
     const int block = schedule.visits[visit];
     const double cost = backward[visit] ? costs.backward[block] : costs.forward[block];
-    state.compute = std::max(state.compute, state.ready[block]) + cost;
+    double start = std::max(state.compute, state.ready[block]);
+    if (moves_boundaries && backward[visit]) start = std::max(start, state.boundary[block]);
+    state.visit_began = start;
+    state.compute = start + cost;
     state.compute_busy += cost;
+    if (moves_boundaries) MoveBoundaries(schedule, backward, visit, costs, state);
     for (; next < schedule.transfers.size() && schedule.transfers[next].after_visit == visit;
          ++next) {
       RunTransfer(schedule.transfers[next], mode, costs, state);
@@ -68,6 +95,7 @@ CycleTimes SimulateCycle(const TransferSchedule& schedule, PassKind kind, Transf
   const std::vector<bool> backward = BackwardVisits(schedule, kind, num_blocks);
   LaneState state;
   state.ready.assign(costs.forward.size(), 0.0);
+  state.boundary.assign(costs.forward.size(), 0.0);
   for (int i = 0; i < kWarmupCycles; ++i) RunCycle(schedule, backward, mode, costs, state);
   const LaneState before = state;
   for (int i = 0; i < kMeasuredCycles; ++i) RunCycle(schedule, backward, mode, costs, state);
@@ -92,6 +120,16 @@ double EvenSpacingBound(const TransferSchedule& schedule, PassKind kind, const B
     copy[backward[transfer.after_visit]] += costs.h2d[transfer.load];
   }
   return std::max(compute[0], copy[0]) + std::max(compute[1], copy[1]);
+}
+
+double FlushedRingBound(const std::vector<int>& streamed, PassKind kind, const BlockCosts& costs) {
+  double copy = 0;
+  for (const int block : streamed) copy += costs.h2d[static_cast<size_t>(block)];
+  double bound = std::max(copy, std::accumulate(costs.forward.begin(), costs.forward.end(), 0.0));
+  if (kind == PassKind::kTraining) {
+    bound += std::max(copy, std::accumulate(costs.backward.begin(), costs.backward.end(), 0.0));
+  }
+  return bound;
 }
 
 double TailPlacementBound(int streamed, PassKind kind, const BlockCosts& costs) {

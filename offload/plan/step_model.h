@@ -17,6 +17,10 @@ struct BlockCosts {
   std::vector<double> backward;
   std::vector<double> h2d;
   std::vector<double> d2h;
+  // Saved inputs that wait on the host: down after the forward visit, back one visit ahead of the
+  // backward one. Empty: they stay on the device.
+  std::vector<double> boundary_h2d;
+  std::vector<double> boundary_d2h;
 };
 
 struct CycleTimes {
@@ -40,6 +44,10 @@ CycleTimes SimulateCycle(const TransferSchedule& schedule, PassKind kind, Transf
 // compute, L and L' the loads of each phase. No placement of residents with this ring can be
 // faster.
 double EvenSpacingBound(const TransferSchedule& schedule, PassKind kind, const BlockCosts& costs);
+
+// facts/offload.md 5.2, residents evenly spaced and a ring that is emptied at the turn and at the end
+// of a step: every streamed block is loaded once in each direction.
+double FlushedRingBound(const std::vector<int>& streamed, PassKind kind, const BlockCosts& costs);
 
 // facts/offload.md 5.2, contiguous placement with one block of look-ahead: what streaming the last
 // `streamed` blocks costs.

@@ -2,6 +2,7 @@
 #include "offload/plan/swap_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,42 @@ absl::Status ValidateBlock(const BlockProfile& block, int index) {
       return BadPlan(absl::StrCat("tensor ", i, " of block ", index, " at offset ", tensor.offset,
                                   " with ", tensor.bytes, " bytes lies outside the block's ",
                                   block.bytes, " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Where slots differ, a block can only take the place of one that uses slots of the same size.
+absl::Status ValidateSlotSizes(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
+  if (plan.slot_sizes.empty()) return absl::OkStatus();
+  if (static_cast<int>(plan.slot_sizes.size()) != plan.slots || plan.exchanges() ||
+      *std::max_element(plan.slot_sizes.begin(), plan.slot_sizes.end()) != plan.slot_bytes) {
+    return BadPlan(absl::StrCat("sizes of ", plan.slot_sizes.size(), " slots do not describe ",
+                                plan.slots, " slots of at most ", plan.slot_bytes, " bytes"));
+  }
+  std::map<int64_t, int> slots_of;
+  for (const int64_t size : plan.slot_sizes) {
+    if (size <= 0 || size % kTensorAlignment != 0) {
+      return BadPlan(absl::StrCat("a slot of ", size, " bytes"));
+    }
+    ++slots_of[size];
+  }
+  const auto size_for = [&](int block) {
+    const auto it = slots_of.lower_bound(blocks[static_cast<size_t>(block)].bytes);
+    return it == slots_of.end() ? int64_t{0} : it->first;
+  };
+  for (const TransferSchedule* schedule : {&plan.training, &plan.forward_only}) {
+    std::map<int64_t, int> used;
+    for (const int block : schedule->initial) {
+      if (++used[size_for(block)] > slots_of[size_for(block)]) {
+        return BadPlan(absl::StrCat("more blocks than slots of ", size_for(block),
+                                    " bytes at the start of a cycle"));
+      }
+    }
+    for (const Transfer& transfer : schedule->transfers) {
+      if (size_for(transfer.load) == size_for(transfer.evict)) continue;
+      return BadPlan(absl::StrCat("block ", transfer.load, " cannot take the slot of block ",
+                                  transfer.evict, ": their slots have different sizes"));
     }
   }
   return absl::OkStatus();
@@ -177,7 +214,8 @@ absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>&
                                 " blocks on the device"));
   }
   BLOCKSWAP_RETURN_IF_ERROR(ValidateSchedule(plan, plan.training, "training"));
-  return ValidateSchedule(plan, plan.forward_only, "forward-only");
+  BLOCKSWAP_RETURN_IF_ERROR(ValidateSchedule(plan, plan.forward_only, "forward-only"));
+  return ValidateSlotSizes(plan, blocks);
 }
 
 }  // namespace blockswap::offload

@@ -34,7 +34,7 @@ PlanRequest TenBlocks() {
   request.model.optimizer_bytes = 100;
   request.model.boundary_bytes = 150;
   request.model.block_activation_bytes = 120;
-  request.model.edge_activation_bytes = 80;
+  request.model.conditioning_bytes = 80;
   return request;
 }
 

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/plan/placement_search.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "offload/plan/block_costs.h"
+#include "offload/plan/host_tiers.h"
+
+namespace blockswap::offload {
+namespace {
+
+// A plan must not take a second: about 20 us each for 60 blocks.
+constexpr int kMostSimulations = 12000;
+constexpr int kRingSizes[] = {2, 1, 3, 4, 6, 8, 12, 16, 24, kWindow};
+constexpr int kMostForwardSlots = 8;
+// Models of up to this many blocks are searched beyond the next neighbours.
+constexpr size_t kSmallModel = 12;
+constexpr double kGain = 1 - 1e-7;
+
+bool IsStreamed(const SlotGroup& group, int block) {
+  return std::binary_search(group.blocks.begin(), group.blocks.end(), block);
+}
+
+bool IsStreamed(const std::vector<SlotGroup>& groups, int block) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [block](const SlotGroup& group) { return IsStreamed(group, block); });
+}
+
+SlotGroup Replaced(SlotGroup group, size_t index, int block) {
+  group.blocks[index] = block;
+  std::sort(group.blocks.begin(), group.blocks.end());
+  group.cycling = group.blocks;
+  return group;
+}
+
+int ListOf(const std::vector<BlockList>& lists, int block) {
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (block >= lists[i].first && block < lists[i].first + lists[i].count) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+PlacementSearch::PlacementSearch(const PlanRequest& request, const Budgets& budgets,
+                                 const ActivationChoice& activations)
+    : request_(request),
+      budgets_(budgets),
+      activations_(activations),
+      time_(request.model),
+      lists_(EffectiveLists(request.model)),
+      simulations_left_(kMostSimulations) {}
+
+std::optional<TimedPlacement> PlacementSearch::Time(std::vector<SlotGroup> groups) {
+  TimedPlacement placement;
+  placement.candidate = MakeGroupCandidate(request_, std::move(groups), activations_);
+  Candidate& candidate = placement.candidate;
+  if (!Fits(candidate, budgets_)) return std::nullopt;
+  KeepActivations(request_, budgets_, candidate);
+  --simulations_left_;
+  const HostTiers tiers = AssignTiers(request_, budgets_, candidate);
+  const BlockCosts costs = MakeCosts(request_, tiers.tier_of, candidate.activations);
+  const TransferSchedule schedule =
+      GroupSchedule(PassKind::kTraining, static_cast<int>(candidate.num_blocks), candidate.groups,
+                    /*micro_batches=*/1);
+  const CycleTimes times =
+      SimulateCycle(schedule, PassKind::kTraining, TransferMode::kH2dOnly, costs);
+  const double repeats = activations_.block_major ? 1 : request_.micro_batches;
+  placement.step_seconds = times.cycle * repeats;
+  placement.compute_seconds = times.compute * repeats;
+  return placement;
+}
+
+void PlacementSearch::Keep(TimedPlacement placement) {
+  for (TimedPlacement& other : found_) {
+    if (other.ring_size != placement.ring_size) continue;
+    if (placement.step_seconds < other.step_seconds * kGain) other = std::move(placement);
+    return;
+  }
+  found_.push_back(std::move(placement));
+}
+
+void PlacementSearch::TryAway(const Division& division, size_t set, int ring_size,
+                              std::vector<SlotGroup>& groups) {
+  const std::vector<int>& members = division[set];
+  const int most = MostAway(request_.model, members);
+  const bool last = set + 1 == division.size();
+  // Fewer residents leave room to keep activations, which may gain more.
+  int deeper = request_.constraints.checkpointing == Toggle::kAuto &&
+                       request_.model.blocks[0].kept_activation_bytes > 0
+                   ? (division.size() == 1 ? most : 4)
+                   : 0;
+  for (int away = 0; away <= most && simulations_left_ > 0; ++away) {
+    const std::optional<SlotGroup> group = BuildGroup(time_, members, away, ring_size);
+    if (group.has_value()) groups.push_back(*group);
+    bool enough = false;
+    if (last) {
+      std::optional<TimedPlacement> placement = Time(groups);
+      if (placement.has_value()) {
+        placement->ring_size = ring_size;
+        Keep(*std::move(placement));
+        enough = deeper-- == 0;
+      }
+    } else {
+      TryAway(division, set + 1, ring_size, groups);
+    }
+    if (group.has_value()) groups.pop_back();
+    if (enough) return;
+  }
+}
+
+void PlacementSearch::TryDivision(const Division& division, int ring_size) {
+  std::vector<SlotGroup> groups;
+  TryAway(division, 0, ring_size, groups);
+}
+
+bool PlacementSearch::MoveOne(TimedPlacement& placement, size_t group, size_t index,
+                              bool within_lists) {
+  const std::vector<SlotGroup>& groups = placement.candidate.groups;
+  const int block = groups[group].blocks[index];
+  const int num_blocks = static_cast<int>(placement.candidate.num_blocks);
+  const bool small = placement.candidate.num_blocks <= kSmallModel;
+  const int list = ListOf(lists_, block);
+  for (const int step : {1, -1}) {
+    for (int other = block + step; other >= 0 && other < num_blocks; other += step) {
+      if (IsStreamed(groups, other)) continue;
+      const int other_list = ListOf(lists_, other);
+      if (other_list < 0 || (within_lists && other_list != list)) continue;
+      std::vector<SlotGroup> changed = groups;
+      changed[group] = Replaced(std::move(changed[group]), index, other);
+      std::optional<TimedPlacement> next = Time(std::move(changed));
+      if (next.has_value() && next->step_seconds < placement.step_seconds * kGain) {
+        next->ring_size = placement.ring_size;
+        placement = *std::move(next);
+        return true;
+      }
+      if (!small || simulations_left_ <= 0) break;
+    }
+  }
+  return false;
+}
+
+void PlacementSearch::MoveBlocks(TimedPlacement& placement, bool within_lists) {
+  bool moved = true;
+  while (moved && simulations_left_ > 0 &&
+         placement.step_seconds * kGain > placement.compute_seconds) {
+    moved = false;
+    for (size_t group = 0; group < placement.candidate.groups.size(); ++group) {
+      for (size_t i = 0; i < placement.candidate.groups[group].blocks.size(); ++i) {
+        if (simulations_left_ <= 0) return;
+        moved |= MoveOne(placement, group, i, within_lists);
+      }
+    }
+  }
+}
+
+const TimedPlacement& PlacementSearch::Choose() const {
+  const auto faster = [](const TimedPlacement& a, const TimedPlacement& b) {
+    return a.step_seconds < b.step_seconds;
+  };
+  const TimedPlacement& best = *std::min_element(found_.begin(), found_.end(), faster);
+  const TimedPlacement* chosen = &best;
+  for (const TimedPlacement& placement : found_) {
+    const bool plain = placement.ring_size == kDefaultRingSize;
+    // A ring of two is worth a little time; among equals the one with fewer masters is taken.
+    const double allowed = best.step_seconds * (plain ? 1 + kWorthwhileGain : 1 / kGain);
+    if (placement.step_seconds < allowed &&
+        (placement.candidate.host_bytes < chosen->candidate.host_bytes || plain)) {
+      chosen = &placement;
+      if (plain) break;
+    }
+  }
+  return *chosen;
+}
+
+std::optional<TimedPlacement> PlacementSearch::Find(std::optional<int> ring_size) {
+  found_.clear();
+  const std::vector<Division> divisions = Divisions(request_.model);
+  if (divisions.empty()) return Time({});
+  for (const Division& division : divisions) {
+    if (ring_size.has_value()) {
+      TryDivision(division, *ring_size);
+      continue;
+    }
+    for (const int size : kRingSizes) TryDivision(division, size);
+  }
+  if (found_.empty()) return std::nullopt;
+  simulations_left_ = kMostSimulations;
+  for (TimedPlacement& placement : found_) MoveBlocks(placement, /*within_lists=*/false);
+  return Choose();
+}
+
+TimedPlacement PlacementSearch::Improve(const Candidate& candidate) {
+  std::optional<TimedPlacement> placement = Time(candidate.groups);
+  if (!placement.has_value()) return {candidate, 0, 0, candidate.ring_size};
+  placement->candidate.blocks_to_swap = candidate.blocks_to_swap;
+  placement->candidate.ring_size = candidate.ring_size;
+  const int blocks_to_swap = candidate.blocks_to_swap;
+  const int ring_size = candidate.ring_size;
+  MoveBlocks(*placement, /*within_lists=*/true);
+  placement->candidate.blocks_to_swap = blocks_to_swap;
+  placement->candidate.ring_size = ring_size;
+  return *std::move(placement);
+}
+
+void ChooseForwardOnly(const PlanRequest& request, const BlockCosts& costs, Candidate& candidate) {
+  if (candidate.groups.empty()) return;
+  const TimeLine time(request.model);
+  const int num_blocks = static_cast<int>(candidate.num_blocks);
+  std::vector<SlotGroup> best;
+  double best_seconds = 0;
+  for (int slots = kMostForwardSlots; slots >= 0; --slots) {
+    std::vector<SlotGroup> groups = candidate.groups;
+    for (SlotGroup& group : groups) {
+      const int away = static_cast<int>(group.blocks.size()) - group.slots;
+      // 0 slots: all that they have.
+      const int own = slots == 0 ? group.slots : std::min(slots, group.slots);
+      group.cycling = away == 0 ? std::vector<int>() : time.EvenlySpacedOf(group.blocks, away + own);
+    }
+    const TransferSchedule schedule =
+        GroupSchedule(PassKind::kForwardOnly, num_blocks, groups, /*micro_batches=*/1);
+    const double seconds =
+        SimulateCycle(schedule, PassKind::kForwardOnly, TransferMode::kH2dOnly, costs).cycle;
+    if (best.empty() || seconds < best_seconds * kGain) {
+      best_seconds = seconds;
+      best = std::move(groups);
+    }
+  }
+  candidate.groups = std::move(best);
+}
+
+void KeepActivations(const PlanRequest& request, const Budgets& budgets, Candidate& candidate) {
+  if (request.constraints.checkpointing != Toggle::kAuto || budgets.device_bytes == 0) return;
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  std::vector<int> order;
+  for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
+    const bool streamed =
+        std::binary_search(candidate.streamed.begin(), candidate.streamed.end(), block);
+    if (!streamed && blocks[static_cast<size_t>(block)].kept_activation_bytes > 0) {
+      order.push_back(block);
+    }
+  }
+  const auto worth = [&blocks](int block) {
+    const BlockProfile& profile = blocks[static_cast<size_t>(block)];
+    return profile.forward_flops / static_cast<double>(profile.kept_activation_bytes);
+  };
+  // Late blocks hold theirs for the shortest time.
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return worth(a) != worth(b) ? worth(a) > worth(b) : a > b;
+  });
+  ActivationChoice choice = candidate.activations;
+  choice.keeps.resize(blocks.size(), false);
+  const int64_t before =
+      ActivationPeak(request.model, request.micro_batches, candidate.activations).device;
+  const int64_t spare = budgets.device_bytes - candidate.device_bytes;
+  for (const int block : order) {
+    choice.keeps[static_cast<size_t>(block)] = true;
+    if (ActivationPeak(request.model, request.micro_batches, choice).device - before <= spare) {
+      continue;
+    }
+    choice.keeps[static_cast<size_t>(block)] = false;
+    break;
+  }
+  SetActivations(request, choice, candidate);
+}
+
+}  // namespace blockswap::offload
