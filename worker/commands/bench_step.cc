@@ -22,7 +22,6 @@
 #include "worker/kernels/torch_boundary.h"
 #include "worker/model/dtype.h"
 #include "worker/objective/flow_matching.h"
-#include "worker/optimizer/gradient_norm.h"
 #include "worker/train/compute_threads.h"
 #include "worker/train/failure.h"
 #include "worker/train/loaded_job.h"
@@ -61,11 +60,12 @@ absl::StatusOr<JobInspection> Describe(const BenchFlags& flags) {
   job.config.memory.blocks_to_swap = 0;
   BLOCKSWAP_ASSIGN_OR_RETURN(job.weights, CheckpointSource::Open(flags.weights, flags.config));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Family* family, DetectFamily(*job.weights));
-  BLOCKSWAP_ASSIGN_OR_RETURN(job.model, family->Describe(*job.weights, job.config.model.dtype));
+  BLOCKSWAP_ASSIGN_OR_RETURN(job.model, DescribeModel(*family, *job.weights, job.config.model.dtype,
+                                                      job.config.model.quantization));
   BLOCKSWAP_ASSIGN_OR_RETURN(job.adapter,
                              SelectAdapterModules(job.model, *family, job.config.network));
   const TokenCounts tokens{flags.tokens_h * flags.tokens_w, flags.text, 1};
-  job.profile = family->Profile(job.model, job.adapter, {tokens}, /*gradient_checkpointing=*/true);
+  job.profile = family->Profile(job.model, job.adapter, {tokens});
   return job;
 }
 
@@ -91,8 +91,7 @@ ModelInputs RandomInputs(const BenchFlags& flags, const ModelDescription& model,
 }
 
 absl::Status Step(LoadedJob* loaded, const ModelInputs& inputs, const at::Tensor& target) {
-  Adapter& adapter = loaded->adapter();
-  adapter.gradients().zero_();
+  loaded->trained().ZeroGradients();
   BLOCKSWAP_RETURN_IF_ERROR(loaded->swapper().BeginPass(offload::PassKind::kTraining));
   const LossFunction loss = [&](const at::Tensor& output) -> absl::StatusOr<at::Tensor> {
     return MeanSquaredError(output, target, /*weight=*/1.0).output_gradient_BSF;
@@ -101,9 +100,8 @@ absl::Status Step(LoadedJob* loaded, const ModelInputs& inputs, const at::Tensor
       WalkTraining(loaded->walk_context(), inputs, loss, /*want_hidden_states_grad=*/false, [] {
         return absl::OkStatus();
       }).status());
-  ClipByNorm(adapter.gradients(), GlobalNorm(adapter.gradients()), kMaxGradNorm);
-  loaded->optimizer().Step(adapter.gradients(), kLearningRate);
-  return absl::OkStatus();
+  BLOCKSWAP_ASSIGN_OR_RETURN(const double norm, loaded->trained().GradientNorm());
+  return loaded->trained().Update(norm, kMaxGradNorm, kLearningRate);
 }
 
 absl::StatusOr<std::vector<double>> TimeSteps(const BenchFlags& flags) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
+#include "worker/family/base_layout.h"
 #include "worker/io/json_text.h"
 
 namespace blockswap::worker {
@@ -37,6 +38,29 @@ void CheckTrainable(const ModelDescription& model, std::vector<FieldViolation>* 
   }
 }
 
+void CheckQuantisation(const TrainConfig& config, const ModelDescription& model,
+                       std::vector<FieldViolation>* violations) {
+  if (!config.network.trains_base || model.quantization == Quantization::kNone) return;
+  violations->push_back(
+      {"model.weights", absl::StrCat("must be plain weights with network.type none, which trains "
+                                     "them; here is ",
+                                     QuantizationText(model))});
+}
+
+void SetHostModulation(const TrainConfig& config, const Family& family, ModelDescription* model,
+                       std::vector<FieldViolation>* violations) {
+  if (config.memory.host_modulation != offload::Toggle::kOn) return;
+  if (config.network.trains_base) {
+    violations->push_back({"memory.host_modulation",
+                           "must be auto or off with network.type none: the modulation trains, "
+                           "and what trains runs on the device"});
+  } else if (!family.SetHostModulation(true, model)) {
+    violations->push_back({"memory.host_modulation",
+                           absl::StrCat("must be auto or off: no weights of ", model->family,
+                                        " depend on the time embedding alone")});
+  }
+}
+
 void CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model,
                        std::vector<FieldViolation>* violations) {
   const std::optional<int>& blocks = config.memory.blocks_to_swap;
@@ -58,6 +82,16 @@ absl::Status CheckAdapterFile(const TrainConfig& config, std::vector<FieldViolat
   if (config.network.weights_path.empty()) return absl::OkStatus();
   return Blame(SafetensorsFile::Open(config.network.weights_path).status(), "network.weights",
                violations);
+}
+
+// A base that trains has no adapter: the layout stays empty.
+absl::Status SelectAdapter(const TrainConfig& config, const Family& family, JobInspection* job,
+                           std::vector<FieldViolation>* violations) {
+  if (config.network.trains_base) return absl::OkStatus();
+  auto adapter = SelectAdapterModules(job->model, family, config.network);
+  BLOCKSWAP_RETURN_IF_ERROR(Blame(adapter.status(), "network", violations));
+  if (adapter.ok()) job->adapter = *std::move(adapter);
+  return CheckAdapterFile(config, violations);
 }
 
 absl::Status OpenDataset(const TrainConfig& config, const Family& family, JobInspection* job,
@@ -118,30 +152,42 @@ absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config,
   const auto family = ChooseFamily(config, *job.weights);
   BLOCKSWAP_RETURN_IF_ERROR(Blame(family.status(), "model.architecture", violations));
   if (failed()) return ViolationsToStatus(*violations);
-  auto model = (*family)->Describe(*job.weights, config.model.dtype);
+  auto model = DescribeModel(**family, *job.weights, config.model.dtype, config.model.quantization);
   BLOCKSWAP_RETURN_IF_ERROR(Blame(model.status(), "model.weights", violations));
   if (failed()) return ViolationsToStatus(*violations);
   job.model = *std::move(model);
   job.config.model.architecture = job.model.family;
 
   CheckTrainable(job.model, violations);
+  SetHostModulation(config, **family, &job.model, violations);
+  CheckQuantisation(config, job.model, violations);
   BLOCKSWAP_RETURN_IF_ERROR(OpenDataset(config, **family, &job, violations));
-  auto adapter = SelectAdapterModules(job.model, **family, config.network);
-  BLOCKSWAP_RETURN_IF_ERROR(Blame(adapter.status(), "network", violations));
-  BLOCKSWAP_RETURN_IF_ERROR(CheckAdapterFile(config, violations));
+  BLOCKSWAP_RETURN_IF_ERROR(SelectAdapter(config, **family, &job, violations));
   CheckBlocksToSwap(config, job.model, violations);
   BLOCKSWAP_RETURN_IF_ERROR(CheckPrompts(config, **family, job.model, violations));
   if (failed()) return ViolationsToStatus(*violations);
 
-  job.adapter = *std::move(adapter);
   const auto total = TotalSteps(config, *job.dataset);
   BLOCKSWAP_RETURN_IF_ERROR(Blame(total.status(), "training.max_epochs", violations));
   if (failed()) return ViolationsToStatus(*violations);
   job.total_steps = *total;
-  job.profile = (*family)->Profile(job.model, job.adapter, job.dataset->token_counts(job.model),
-                                   config.training.gradient_checkpointing);
+  job.profile = (*family)->Profile(job.model, job.adapter, job.dataset->token_counts(job.model));
+  if (config.network.trains_base) {
+    const std::vector<BaseUnit> units = BaseUnitsOf(job.model);
+    job.profile.gradient_bytes = BaseGradientBytes(units, job.model.dtype);
+    job.profile.host_state_bytes = BaseStateBytes(units);
+  }
   AddWarnings(&job);
   return job;
+}
+
+bool UseHostModulation(bool on, JobInspection* job) {
+  if (on && job->config.network.trains_base) return false;
+  const auto family = FindFamily(job->model.family);
+  if (!family.ok() || !(*family)->SetHostModulation(on, &job->model)) return false;
+  job->profile =
+      (*family)->Profile(job->model, job->adapter, job->dataset->token_counts(job->model));
+  return true;
 }
 
 offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& machine) {

@@ -45,6 +45,11 @@ struct JobInspection {
 absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config,
                                          std::vector<FieldViolation>* violations);
 
+// Puts the modulation linears on the host or back on the device, and profiles the job anew: what
+// memory.host_modulation: auto leaves open until the device is known. False when the family has none, or
+// when it trains.
+bool UseHostModulation(bool on, JobInspection* job);
+
 // The planner's request for an inspected job on a machine.
 offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& machine);
 

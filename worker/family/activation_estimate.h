@@ -17,18 +17,35 @@ struct DoubleStreamShape {
   int64_t in_channels = 0, out_channels = 0, text_features = 0;  // of a token
   bool two_times = false;  // image tokens of one sample see two times (zero_cond_t)
   int64_t dtype_bytes = 2;
+  // Bytes of the largest weight that an op widens for itself; 0: weights are used as they are.
+  int64_t widened_weight_bytes = 0;
 };
 
-// Peak of a block's recompute and backward, see Note [Activation estimate] in the .cc.
-// `block_rank_sum`: ranks of all modules of the block that has most.
+// Where the block with most of it has adapters, in one stream.
+struct StreamAdapters {
+  bool projections = false;  // on query, key or value
+  bool mlp_in = false, modulation = false;
+  // Sums of ranks: of query, key and value; of the output projection and the MLP.
+  int64_t projection_ranks = 0, later_ranks = 0;
+};
+struct BlockAdapters {
+  StreamAdapters image, text;
+  int64_t largest_factor = 0;  // numbers of the largest down or up
+};
+
+// Peak of a block's recompute and backward, beyond the saved inputs of this block and those before
+// it; see Note [Activation estimate] in the .cc.
 int64_t BlockActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                             int64_t largest_module_parameters, int64_t block_rank_sum);
-// What one block keeps when it is not recomputed.
+                             const BlockAdapters& adapters);
+// What one block holds from forward to backward, beyond its input, when it is not recomputed. Its
+// output is the next one's input.
 int64_t KeptActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                            int64_t block_rank_sum);
-// What stays alive outside the blocks while they run backward: inputs, target, conditioning.
-int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                            int64_t num_blocks);
+                            const BlockAdapters& adapters);
+// Peak of head and loss, beyond the saved inputs of all blocks.
+int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens);
+// Alive from the start of a micro-batch to its end: inputs, target, output, what blocks share.
+int64_t ConditioningBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
+                          int64_t num_blocks);
 // One block's input.
 int64_t BoundaryBytes(const DoubleStreamShape& shape, const TokenCounts& tokens);
 

@@ -8,6 +8,7 @@
 #define BLOCKSWAP_WORKER_FAMILY_FAMILY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "offload/plan/block_profile.h"
 #include "worker/config/train_config.h"
 #include "worker/io/checkpoint_source.h"
+#include "worker/io/fp8_scaled.h"
 
 namespace blockswap::worker {
 
@@ -26,6 +28,12 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   // Norm weights and 1-D tensors keep this type; everything else takes the job's dtype. (Same type
   // here: the job's.)
+  // Used on the host, where it lies: takes no bytes of the packed block (ModelDescription::
+  // host_modulation).
+  bool on_host = false;
+  // Set where the weight is held as codes and scales, in the device's memory too; its dtype is then
+  // that of what the product is computed in. Set by DescribeModel.
+  std::optional<Fp8Format> fp8 = std::nullopt;
 };
 
 // A linear an adapter may be put on.
@@ -43,6 +51,8 @@ struct DescribedBlock {
   std::string name;  // "transformer_blocks.3"
   std::vector<TensorSpec> tensors;
   std::vector<AdapterTarget> linears;
+  // The slots as a forward asks for their weights, and as a backward does: the recompute, then back.
+  std::vector<int> forward_order, backward_order;
 };
 
 // Hyper-parameters of a Qwen-Image transformer (facts/architectures.md 4.1), from config.json over
@@ -59,11 +69,16 @@ struct QwenImageConfig {
 struct ModelDescription {
   std::string family;  // "qwen_image"
   Dtype dtype = Dtype::kBFloat16;
+  Quantization quantization = Quantization::kNone;  // fp8_scaled: some linears hold codes
   QwenImageConfig qwen_image;  // valid when family == "qwen_image"; each family adds its own
   std::vector<TensorSpec> edge_tensors;  // outside the blocks, always on the device
   std::vector<DescribedBlock> blocks;
   std::vector<offload::BlockList> lists;
   int max_blocks_to_swap = 0;
+  // The linears that depend on the time embedding alone are evaluated on the host, for all blocks,
+  // and their weights never reach the device. A property of the job: host and device round
+  // differently. Set by Family::SetHostModulation.
+  bool host_modulation = false;
   int64_t latent_channels = 0;  // of the dataset's latents
   int64_t text_features = 0;
   int64_t vae_scale = 8;           // media pixels per latent cell and side
@@ -88,6 +103,12 @@ struct AdapterLayout {
   int64_t num_parameters() const;
 };
 
+// Which linears model.quantization: fp8_scaled quantises, by substrings of the weight's name as
+// musubi has them: any of `targets`, none of `excluded`.
+struct Fp8Layers {
+  std::vector<std::string> targets, excluded;
+};
+
 // Stateless; one literal instance per family.
 class Family {
  public:
@@ -103,11 +124,14 @@ class Family {
                                                     Dtype dtype) const = 0;
   // musubi's default exclude pattern semantics (facts/musubi.md 5.2).
   virtual std::vector<std::string> DefaultExcludePatterns() const = 0;
+  // Moves the block linears that depend on the time embedding alone to the host, or back. False
+  // when the family has none; the description is then as before.
+  virtual bool SetHostModulation(bool /*on*/, ModelDescription* /*model*/) const { return false; }
+  virtual Fp8Layers fp8_layers() const = 0;
   // Sizes for the planner: packed block layouts, edge bytes, activation estimates at the largest
   // bucket, relative costs at the mean one.
   virtual offload::ModelProfile Profile(const ModelDescription& model, const AdapterLayout& adapter,
-                                        absl::Span<const TokenCounts> buckets,
-                                        bool gradient_checkpointing) const = 0;
+                                        absl::Span<const TokenCounts> buckets) const = 0;
 };
 
 absl::Span<const Family* const> AllFamilies();
@@ -115,6 +139,27 @@ absl::Span<const Family* const> AllFamilies();
 absl::StatusOr<const Family*> FindFamily(absl::string_view name);
 // By key names and config (_class_name); InvalidArgument with two example keys when none fits.
 absl::StatusOr<const Family*> DetectFamily(const CheckpointSource& source);
+
+// Family::Describe, and then which linears of the blocks hold fp8 codes: those stored so, whatever
+// is asked for, and with `quantization` fp8_scaled those that the family's rule names. The same for
+// every plan.
+absl::StatusOr<ModelDescription> DescribeModel(const Family& family, const CheckpointSource& source,
+                                               Dtype dtype, Quantization quantization);
+// How many linears are quantised and how, for people; empty when none is.
+std::string QuantizationText(const ModelDescription& model);
+// Bytes of the widest copy that an op makes of one quantised weight, in the job's type.
+int64_t LargestDequantisedBytes(const ModelDescription& model);
+
+// Bytes of one tensor in a packed block. Codes and scales of a quantised weight are one tensor, the
+// scales at Fp8ScaleOffset: they cannot be parted.
+int64_t PackedTensorBytes(const TensorSpec& tensor, Dtype dtype);
+int64_t Fp8ScaleOffset(const Fp8Format& format);
+// Reads one tensor as it lies in a packed block.
+absl::Status ReadPackedTensor(const CheckpointSource& source, const TensorSpec& tensor, Dtype dtype,
+                              absl::Span<std::byte> destination);
+// Reads one tensor as the ops see it: plain, in `dtype`, through its codes where it is quantised.
+absl::Status ReadPlainTensor(const CheckpointSource& source, const TensorSpec& tensor, Dtype dtype,
+                             absl::Span<std::byte> destination);
 
 // Packed layout of a block in the given type: offsets at multiples of kTensorAlignment, in tensor
 // order.

@@ -2,6 +2,7 @@
 #include "worker/family/qwen_image_family.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
@@ -28,48 +29,71 @@ DoubleStreamShape ShapeOf(const ModelDescription& model) {
   shape.text_features = config.joint_attention_dim;
   shape.two_times = config.zero_cond_t;
   shape.dtype_bytes = DtypeBytes(model.dtype);
+  // One quantised weight at a time is widened, inside its op.
+  shape.widened_weight_bytes = LargestDequantisedBytes(model);
   return shape;
 }
 
-// What of an adapter counts for activations: its largest module, and the block of most ranks.
-struct AdapterExtremes {
-  int64_t module_parameters = 0, block_rank_sum = 0;
-};
-
-AdapterExtremes ExtremesOf(const AdapterLayout& adapter, size_t num_blocks) {
-  AdapterExtremes extremes;
-  std::vector<int64_t> rank_sums(std::max<size_t>(num_blocks, 1));
+// Where linears have adapters in the block that has most of each.
+BlockAdapters AdaptersOf(const AdapterLayout& adapter, size_t num_blocks) {
+  std::vector<BlockAdapters> blocks(std::max<size_t>(num_blocks, 1));
+  BlockAdapters most;
   for (const AdapterModule& module : adapter.modules) {
     const AdapterTarget& target = module.target;
-    extremes.module_parameters = std::max(extremes.module_parameters,
-                                          module.rank * (target.in_features + target.out_features));
-    rank_sums[static_cast<size_t>(target.block)] += module.rank;
+    most.largest_factor = std::max(most.largest_factor,
+                                   module.rank * std::max(target.in_features, target.out_features));
+    const QwenImageSlot slot = DescribeQwenImageSlot(target.slot);
+    BlockAdapters& block = blocks[static_cast<size_t>(target.block)];
+    StreamAdapters& stream = slot.is_text ? block.text : block.image;
+    switch (slot.part) {
+      case QwenImagePart::kProjection:
+        stream.projections = true;
+        stream.projection_ranks += module.rank;
+        break;
+      case QwenImagePart::kMlpIn:
+        stream.mlp_in = true;
+        stream.later_ranks += module.rank;
+        break;
+      case QwenImagePart::kOther:
+        stream.later_ranks += module.rank;
+        break;
+      case QwenImagePart::kModulation:
+        stream.modulation = true;
+        break;
+    }
   }
-  extremes.block_rank_sum = *std::max_element(rank_sums.begin(), rank_sums.end());
-  return extremes;
+  for (const BlockAdapters& block : blocks) {
+    for (const auto stream : {&BlockAdapters::image, &BlockAdapters::text}) {
+      StreamAdapters& to = most.*stream;
+      const StreamAdapters& from = block.*stream;
+      to.projections |= from.projections, to.mlp_in |= from.mlp_in;
+      to.modulation |= from.modulation;
+      to.projection_ranks = std::max(to.projection_ranks, from.projection_ranks);
+      to.later_ranks = std::max(to.later_ranks, from.later_ranks);
+    }
+  }
+  return most;
 }
 
+void RaiseTo(int64_t value, int64_t* most) { *most = std::max(*most, value); }
+
 // Each estimate at the bucket where it is largest: no one bucket need be the largest for all.
-void SetActivations(const DoubleStreamShape& shape, const AdapterExtremes& adapter,
-                    absl::Span<const TokenCounts> buckets, bool gradient_checkpointing,
-                    offload::ModelProfile* profile) {
+void SetActivations(const DoubleStreamShape& shape, const BlockAdapters& adapters,
+                    absl::Span<const TokenCounts> buckets, offload::ModelProfile* profile) {
   const auto num_blocks = static_cast<int64_t>(profile->blocks.size());
   for (const TokenCounts& tokens : buckets) {
-    const int64_t kept = gradient_checkpointing
-                             ? BoundaryBytes(shape, tokens)
-                             : KeptActivationBytes(shape, tokens, adapter.block_rank_sum);
-    profile->boundary_bytes = std::max(profile->boundary_bytes, num_blocks * kept);
-    profile->block_activation_bytes = std::max(
-        profile->block_activation_bytes,
-        BlockActivationBytes(shape, tokens, adapter.module_parameters, adapter.block_rank_sum));
-    profile->edge_activation_bytes =
-        std::max(profile->edge_activation_bytes, EdgeActivationBytes(shape, tokens, num_blocks));
+    RaiseTo(num_blocks * BoundaryBytes(shape, tokens), &profile->boundary_bytes);
+    RaiseTo(BlockActivationBytes(shape, tokens, adapters), &profile->block_activation_bytes);
+    RaiseTo(EdgeActivationBytes(shape, tokens), &profile->edge_activation_bytes);
+    RaiseTo(ConditioningBytes(shape, tokens, num_blocks), &profile->conditioning_bytes);
+    const int64_t kept = KeptActivationBytes(shape, tokens, adapters);
+    for (offload::BlockProfile& block : profile->blocks)
+      RaiseTo(kept, &block.kept_activation_bytes);
   }
 }
 
 void SetFlops(const DoubleStreamShape& shape, const AdapterLayout& adapter,
-              absl::Span<const TokenCounts> buckets, bool gradient_checkpointing,
-              offload::ModelProfile* profile) {
+              absl::Span<const TokenCounts> buckets, offload::ModelProfile* profile) {
   if (buckets.empty()) return;
   double image = 0, text = 0, batch = 0;
   for (const TokenCounts& tokens : buckets) {
@@ -88,7 +112,8 @@ void SetFlops(const DoubleStreamShape& shape, const AdapterLayout& adapter,
   const double low_rank = 2 * static_cast<double>(adapter.num_parameters()) / blocks *
                           (image + text) / count * batch / count / 2;
   const double backward = flops.linears + 2.5 * flops.attention + 2 * low_rank;
-  const double recompute = gradient_checkpointing ? flops.forward() + low_rank : 0;
+  const double recompute = flops.forward() + low_rank;
+  profile->recompute_over_forward = 1;
   profile->backward_over_forward = (recompute + backward) / (flops.forward() + low_rank);
 }
 
@@ -129,13 +154,34 @@ std::vector<std::string> QwenImageFamily::DefaultExcludePatterns() const {
   return {".*(_mod_).*"};
 }
 
+bool QwenImageFamily::SetHostModulation(bool on, ModelDescription* model) const {
+  model->host_modulation = on;
+  for (DescribedBlock& block : model->blocks) {
+    for (const auto slot : kModulationSlots) {
+      const size_t weight = 2 * static_cast<size_t>(slot);
+      block.tensors[weight].on_host = block.tensors[weight + 1].on_host = on;
+    }
+  }
+  return true;
+}
+
+Fp8Layers QwenImageFamily::fp8_layers() const {
+  // musubi's own: all linears of the blocks, the modulation too.
+  return {{"transformer_blocks"}, {"norm", "time_text_embed"}};
+}
+
 offload::ModelProfile QwenImageFamily::Profile(const ModelDescription& model,
                                                const AdapterLayout& adapter,
-                                               absl::Span<const TokenCounts> buckets,
-                                               bool gradient_checkpointing) const {
+                                               absl::Span<const TokenCounts> buckets) const {
   offload::ModelProfile profile;
   for (const DescribedBlock& block : model.blocks) {
     profile.blocks.push_back(PackBlock(block, model.dtype));
+  }
+  for (const DescribedBlock& block : model.blocks) {
+    for (TensorSpec tensor : block.tensors) {
+      if (!std::exchange(tensor.on_host, false)) continue;
+      profile.host_evaluated_bytes += PackedTensorBytes(tensor, model.dtype);
+    }
   }
   profile.lists = model.lists;
   profile.max_blocks_to_swap = model.max_blocks_to_swap;
@@ -148,9 +194,8 @@ offload::ModelProfile QwenImageFamily::Profile(const ModelDescription& model,
   profile.adapter_bytes = 2 * kFloatBytes * adapter.num_parameters();
   profile.optimizer_bytes = 2 * kFloatBytes * adapter.num_parameters();
   const DoubleStreamShape shape = ShapeOf(model);
-  SetActivations(shape, ExtremesOf(adapter, model.blocks.size()), buckets, gradient_checkpointing,
-                 &profile);
-  SetFlops(shape, adapter, buckets, gradient_checkpointing, &profile);
+  SetActivations(shape, AdaptersOf(adapter, model.blocks.size()), buckets, &profile);
+  SetFlops(shape, adapter, buckets, &profile);
   return profile;
 }
 

@@ -19,9 +19,10 @@ class QwenImageFamily final : public Family {
   absl::StatusOr<ModelDescription> Describe(const CheckpointSource& source,
                                             Dtype dtype) const override;
   std::vector<std::string> DefaultExcludePatterns() const override;
+  bool SetHostModulation(bool on, ModelDescription* model) const override;
+  Fp8Layers fp8_layers() const override;
   offload::ModelProfile Profile(const ModelDescription& model, const AdapterLayout& adapter,
-                                absl::Span<const TokenCounts> buckets,
-                                bool gradient_checkpointing) const override;
+                                absl::Span<const TokenCounts> buckets) const override;
 };
 
 }  // namespace blockswap::worker

@@ -10,12 +10,64 @@ constexpr int64_t kTimeFeatures = 256;  // width of the sinusoid
 constexpr int64_t kMlpRatio = 4;
 constexpr int64_t kModulations = 6;  // shift, scale and gate, for attention and for the MLP
 
+enum Slot {
+  kQ,
+  kK,
+  kV,
+  kOut,
+  kTextQ,
+  kTextK,
+  kTextV,
+  kTextOut,
+  kIn2,
+  kOut2,
+  kTextIn2,
+  kTextOut2,
+  kMod,
+  kTextMod
+};
+static_assert(kModulationSlots == std::array<int, 2>{kMod, kTextMod});
+
+// Slots as worker/model/double_block.cc asks for them. The recompute finds the modulation where the
+// forward left it. Nothing reads the text stream after the last block.
+void SetOrders(bool text_continues, DescribedBlock* block) {
+  std::vector<int> blocks_own = {kTextQ, kTextK, kTextV, kQ, kK, kV, kOut, kIn2, kOut2};
+  if (text_continues) blocks_own.insert(blocks_own.end(), {kTextOut, kTextIn2, kTextOut2});
+  block->forward_order.assign(kModulationSlots.begin(), kModulationSlots.end());
+  block->forward_order.insert(block->forward_order.end(), blocks_own.begin(), blocks_own.end());
+  block->backward_order = blocks_own;
+  block->backward_order.insert(block->backward_order.end(), blocks_own.rbegin(), blocks_own.rend());
+}
+
 void AddLinear(const std::string& path, int64_t out, int64_t in, std::vector<TensorSpec>* tensors) {
   tensors->push_back({absl::StrCat(path, ".weight"), {out, in}});
   tensors->push_back({absl::StrCat(path, ".bias"), {out}});
 }
 
 }  // namespace
+
+QwenImageSlot DescribeQwenImageSlot(int slot) {
+  switch (slot) {
+    case kQ:
+    case kK:
+    case kV:
+      return {false, QwenImagePart::kProjection};
+    case kTextQ:
+    case kTextK:
+    case kTextV:
+      return {true, QwenImagePart::kProjection};
+    case kIn2:
+      return {false, QwenImagePart::kMlpIn};
+    case kTextIn2:
+      return {true, QwenImagePart::kMlpIn};
+    case kMod:
+      return {false, QwenImagePart::kModulation};
+    case kTextMod:
+      return {true, QwenImagePart::kModulation};
+    default:
+      return {slot == kTextOut || slot == kTextOut2, QwenImagePart::kOther};
+  }
+}
 
 DescribedBlock DescribeQwenImageBlock(const QwenImageConfig& config, int index) {
   DescribedBlock block;
@@ -51,6 +103,7 @@ DescribedBlock DescribeQwenImageBlock(const QwenImageConfig& config, int index) 
     block.tensors.push_back(
         {absl::StrCat(block.name, ".attn.", norm, ".weight"), {config.attention_head_dim}});
   }
+  SetOrders(/*text_continues=*/index + 1 < config.num_layers, &block);
   return block;
 }
 

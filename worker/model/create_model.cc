@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +13,7 @@
 #include "worker/kernels/device_memory.h"
 #include "worker/kernels/torch_boundary.h"
 #include "worker/model/dtype.h"
+#include "worker/model/host_modulation.h"
 #include "worker/model/model.h"
 #include "worker/model/qwen_image.h"
 
@@ -44,11 +45,7 @@ absl::StatusOr<std::unique_ptr<Model>> CreateQwenImage(const ModelDescription& d
                                                        const CheckpointSource& source,
                                                        at::Device device) {
   QwenImageEdge edge;
-  const std::array<at::Tensor*, 13> tensors = {
-      &edge.image_in_weight,  &edge.image_in_bias,   &edge.text_in_weight, &edge.text_in_bias,
-      &edge.text_norm_weight, &edge.time_1_weight,   &edge.time_1_bias,    &edge.time_2_weight,
-      &edge.time_2_bias,      &edge.norm_out_weight, &edge.norm_out_bias,  &edge.out_weight,
-      &edge.out_bias};
+  const auto tensors = edge.all();
   if (description.edge_tensors.size() != tensors.size()) {
     return absl::InternalError(
         absl::StrCat("qwen_image is described with ", description.edge_tensors.size(),
@@ -58,8 +55,17 @@ absl::StatusOr<std::unique_ptr<Model>> CreateQwenImage(const ModelDescription& d
     BLOCKSWAP_ASSIGN_OR_RETURN(
         *tensors[i], ReadTensor(description.edge_tensors[i], description.dtype, source, device));
   }
-  return std::make_unique<QwenImageModel>(
-      description.qwen_image, static_cast<int>(description.blocks.size()), std::move(edge));
+  std::unique_ptr<HostModulation> host_modulation;
+  if (description.host_modulation) {
+    // On the host device the compute threads have the cores already: one helper, and the block
+    // that waits helps itself.
+    const int threads = device.is_cpu() ? 1 : at::get_num_threads();
+    BLOCKSWAP_ASSIGN_OR_RETURN(host_modulation,
+                               HostModulation::Create(description, source, threads));
+  }
+  return std::make_unique<QwenImageModel>(description.qwen_image,
+                                          static_cast<int>(description.blocks.size()),
+                                          std::move(edge), std::move(host_modulation));
 }
 
 }  // namespace

@@ -9,6 +9,15 @@ AttentionProjections Project(const at::Tensor& x_BLD, const StreamWeights& weigh
           ApplyLinear(x_BLD, weights.value), weights.query_norm, weights.key_norm};
 }
 
+// One stream after the other: layers are prefetched in this order (SetOrders in worker/family).
+JointAttentionOutput Attend(const at::Tensor& text_BTD, const StreamWeights& text,
+                            const at::Tensor& image_BSD, const StreamWeights& image,
+                            const JointAttentionSetting& setting) {
+  const AttentionProjections text_projections = Project(text_BTD, text);
+  const AttentionProjections image_projections = Project(image_BSD, image);
+  return JointAttention(text_projections, image_projections, setting);
+}
+
 // What follows attention in one stream: its output projection, then the MLP, each behind a gate.
 at::Tensor Finish(const at::Tensor& x_BLD, const at::Tensor& attention_BLE,
                   const StreamWeights& weights, const Modulation& modulation, double eps) {
@@ -31,7 +40,7 @@ DoubleStreams ForwardDoubleBlock(const DoubleStreams& streams, const StreamWeigh
   const at::Tensor text_normed =
       ModulatedNorm(streams.text_BTD, text_modulation, kShift1, kScale1, setting.norm_eps);
   const JointAttentionOutput attention =
-      JointAttention(Project(text_normed, text), Project(image_normed, image), setting.attention);
+      Attend(text_normed, text, image_normed, image, setting.attention);
   DoubleStreams output;
   output.image_BSD =
       Finish(streams.image_BSD, attention.image_BSE, image, image_modulation, setting.norm_eps);

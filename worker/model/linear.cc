@@ -46,8 +46,8 @@ class LinearOp final : public GraphOp {
     sizes_ = x_.sizes().vec();
     std::vector<int64_t> sizes = sizes_;
     sizes.back() = y.size(-1);
-    // Without a training adapter, backward needs the input only to differentiate the activation.
-    if (!linear_.trains()) low_ = at::Tensor();
+    // Where nothing trains, backward needs the input only to differentiate the activation.
+    if (!linear_.adapter_trains()) low_ = at::Tensor();
     if (!linear_.trains() && activation_ == InputActivation::kNone) x_ = at::Tensor();
     return y.view(sizes);
   }
@@ -56,7 +56,8 @@ class LinearOp final : public GraphOp {
     if (!output_grads[0].defined()) return {at::Tensor()};
     const at::Tensor grad = Rows(output_grads[0]);
     at::Tensor low_grad;
-    if (linear_.trains()) {
+    if (linear_.weight_trains()) AddWeightGradients(linear_, Activated(), grad);
+    if (linear_.adapter_trains()) {
       low_grad = AddAdapterGradients(*linear_.adapter, Activated(), low_, grad);
     } else if (linear_.adapted()) {
       low_grad = LowGradient(*linear_.adapter, grad);
@@ -90,12 +91,14 @@ class LinearOp final : public GraphOp {
 
 at::Tensor LinearForward(const at::Tensor& x, const LinearRef& linear, at::Tensor* low) {
   at::Tensor y = at::addmm(linear.bias.Get(), x, linear.weight.Get().t());
-  if (linear.adapted()) {
-    const LoraModule& adapter = *linear.adapter;
-    *low = at::mm(x, adapter.down.to(x.scalar_type()).t());
-    y.addmm_(*low, adapter.up.to(x.scalar_type()).t(), 1.0, adapter.scale);
-  }
+  if (linear.adapted()) AddAdapterOutput(*linear.adapter, x, y, low);
   return y;
+}
+
+void AddAdapterOutput(const LoraModule& adapter, const at::Tensor& x, const at::Tensor& y,
+                      at::Tensor* low) {
+  *low = at::mm(x, adapter.down.to(x.scalar_type()).t());
+  y.addmm_(*low, adapter.up.to(x.scalar_type()).t(), 1.0, adapter.scale);
 }
 
 at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x,
@@ -104,6 +107,13 @@ at::Tensor AddAdapterGradients(const LoraModule& adapter, const at::Tensor& x,
   Accumulate(adapter.up_grad, grad.t(), low, adapter.scale);
   Accumulate(adapter.down_grad, low_grad.t(), x, 1.0);
   return low_grad;
+}
+
+void AddWeightGradients(const LinearRef& linear, const at::Tensor& x, const at::Tensor& grad) {
+  const at::Tensor& weight_grad = linear.weight.gradient();
+  const at::ScalarType type = weight_grad.scalar_type();
+  weight_grad.addmm_(grad.to(type).t(), x.to(type));
+  linear.bias.gradient().add_(grad.sum(0, /*keepdim=*/false, at::kFloat));
 }
 
 at::Tensor ApplyLinear(const at::Tensor& x, const LinearRef& linear, InputActivation activation) {

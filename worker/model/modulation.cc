@@ -25,6 +25,14 @@ void ForEachRun(int64_t batch, const TimeGroups& groups, const Visit& visit) {
   }
 }
 
+// The linear's output, from its frozen part where that is known.
+at::Tensor AllRows(const at::Tensor& input, const LinearRef& linear, const at::Tensor& frozen,
+                   at::Tensor* low) {
+  if (!frozen.defined()) return LinearForward(input, linear, low);
+  if (linear.adapted()) AddAdapterOutput(*linear.adapter, input, frozen, low);
+  return frozen;
+}
+
 bool OneRun(int64_t batch, const TimeGroups& groups) { return batch == 1 && groups.size() == 1; }
 
 at::Tensor Row(const at::Tensor& rows_BGKD, int64_t b, int64_t g, int64_t row) {
@@ -36,28 +44,38 @@ at::Tensor Run(const at::Tensor& x_BLD, int64_t b, int64_t first, int64_t count)
 }
 
 // The rows of a modulation as the output of its linear. Its backward runs after all uses, reads the
-// gradients they wrote, and trains the linear's adapter; the time embedding is frozen, so nothing
-// flows on.
+// gradients they wrote, and trains the linear or its adapter. The time embedding is shared by all
+// blocks, so its gradient leaves the graph: it is summed up where the conditioning says.
 class ModulationOp final : public GraphOp {
  public:
-  ModulationOp(LinearRef linear, at::Tensor input, at::Tensor low, at::Tensor grads)
+  ModulationOp(LinearRef linear, at::Tensor input, at::Tensor low, at::Tensor grads,
+               at::Tensor input_grad)
       : linear_(std::move(linear)),
         input_(std::move(input)),
         low_(std::move(low)),
-        grads_(std::move(grads)) {}
+        grads_(std::move(grads)),
+        input_grad_(std::move(input_grad)) {}
 
   const char* name() const override { return "ModulationOp"; }
   std::vector<at::Tensor> Backward(const std::vector<at::Tensor>&) override {
+    const at::Tensor grads = grads_.view({input_.size(0), -1});
     // A row or two: fp32 costs nothing here.
-    AddAdapterGradients(*linear_.adapter, input_.to(at::kFloat), low_.to(at::kFloat),
-                        grads_.view({input_.size(0), -1}));
+    if (linear_.adapter_trains())
+      AddAdapterGradients(*linear_.adapter, input_.to(at::kFloat), low_.to(at::kFloat), grads);
+    if (linear_.weight_trains()) AddWeightGradients(linear_, input_, grads);
+    if (input_grad_.defined()) {
+      const at::Tensor product = at::mm(grads.to(input_.scalar_type()), linear_.weight.Get());
+      input_grad_.add_(product.view(input_grad_.sizes()));
+    }
     return {};
   }
-  std::vector<at::Tensor> SavedTensors() const override { return {input_, low_, grads_}; }
+  std::vector<at::Tensor> SavedTensors() const override {
+    return {input_, low_, grads_, input_grad_};
+  }
 
  private:
   LinearRef linear_;
-  at::Tensor input_, low_, grads_;
+  at::Tensor input_, low_, grads_, input_grad_;
 };
 
 // One layer norm per run, with 1 + scale and shift as its affine weights: a single kernel forward
@@ -205,7 +223,8 @@ class GatedResidualOp final : public GraphOp {
 }  // namespace
 
 Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef& linear,
-                          int64_t num_rows, TimeGroups groups, at::Tensor* cached) {
+                          int64_t num_rows, TimeGroups groups, at::Tensor* cached,
+                          const at::Tensor& input_grad_BGD, const at::Tensor& frozen) {
   const int64_t batch = activated_time_BGD.size(0), num_groups = activated_time_BGD.size(1);
   Modulation modulation;
   modulation.groups = std::move(groups);
@@ -214,19 +233,19 @@ Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef&
   at::Tensor low;
   if (cached != nullptr && cached->defined()) {
     modulation.rows_BGKD = cached->alias();
-    if (GradientsWanted() && linear.trains())
+    if (GradientsWanted() && linear.adapter_trains())
       low = at::mm(input, linear.adapter->down.to(input.scalar_type()).t());
   } else {
     modulation.rows_BGKD =
-        LinearForward(input, linear, &low).view({batch, num_groups, num_rows, -1});
+        AllRows(input, linear, frozen, &low).view({batch, num_groups, num_rows, -1});
     if (cached != nullptr) *cached = modulation.rows_BGKD.alias();
   }
   if (GradientsWanted() && linear.trains()) {
     modulation.grads_BGKD =
         at::zeros(modulation.rows_BGKD.sizes(), modulation.rows_BGKD.options().dtype(at::kFloat));
-    RecordOp(std::make_unique<ModulationOp>(linear, input, low, modulation.grads_BGKD), {},
-             {modulation.rows_BGKD},
-             /*trains=*/true);
+    RecordOp(std::make_unique<ModulationOp>(linear, input, low, modulation.grads_BGKD,
+                                            linear.weight_trains() ? input_grad_BGD : at::Tensor()),
+             {}, {modulation.rows_BGKD}, /*trains=*/true);
   }
   return modulation;
 }

@@ -31,9 +31,14 @@ struct Modulation {
 
 // rows = linear(activated_time), reshaped to K rows. `cached` (may be null): filled on the first
 // call of a pass and used afterwards, so that the recompute does not read the large weight again;
-// the bits are the same.
+// the bits are the same. `input_grad_BGD` (fp32, of the input's shape; undefined: the time is
+// frozen): where the backward of a linear that trains adds the gradient of its input.
+// `frozen` (where defined): what the linear gives without its adapter, [B * G, K * D], evaluated
+// elsewhere (Note [Host modulation]); weight and bias are then not read and `frozen` becomes the
+// rows.
 Modulation MakeModulation(const at::Tensor& activated_time_BGD, const LinearRef& linear,
-                          int64_t num_rows, TimeGroups groups, at::Tensor* cached);
+                          int64_t num_rows, TimeGroups groups, at::Tensor* cached,
+                          const at::Tensor& input_grad_BGD = {}, const at::Tensor& frozen = {});
 
 // LayerNorm without affine (eps), times 1 + row `scale_row`, plus row `shift_row`.
 at::Tensor ModulatedNorm(const at::Tensor& x_BLD, const Modulation& modulation, int64_t shift_row,

@@ -29,6 +29,19 @@ std::string DescribeWeights(const JobInspection& job) {
                       " bytes, table ", Sha256Hex(table).substr(0, 16));
 }
 
+// Which weights are codes, and how their scales lie.
+std::string DescribeQuantisation(const ModelDescription& model) {
+  std::string table;
+  for (const DescribedBlock& block : model.blocks) {
+    for (const TensorSpec& tensor : block.tensors) {
+      if (!tensor.fp8.has_value()) continue;
+      absl::StrAppend(&table, tensor.name, " ", StoredTypeName(tensor.fp8->scale_type), " ",
+                      tensor.fp8->run, "\n");
+    }
+  }
+  return absl::StrCat("fp8_scaled, table ", Sha256Hex(table).substr(0, 16));
+}
+
 std::string DescribeDataset(const Dataset& dataset) {
   std::string table;
   for (const DatasetItem& item : dataset.items()) {
@@ -90,8 +103,13 @@ JobIdentity IdentityOf(const JobInspection& job) {
   identity["model.architecture"] = job.model.family;
   identity["model.dtype"] = std::string(StoredTypeName(ToStoredType(job.model.dtype)));
   identity["model.weights"] = DescribeWeights(job);
+  if (job.model.quantization != Quantization::kNone)
+    identity["model.quantization"] = DescribeQuantisation(job.model);
+  // Host and device round differently. Not set is off, as in checkpoints from before the choice.
+  if (job.model.host_modulation) identity[kHostModulationFact] = "on";
   identity["dataset"] = DescribeDataset(*job.dataset);
-  identity["network"] = DescribeAdapter(job.adapter);
+  identity["network"] =
+      job.config.network.trains_base ? "none, the base trains" : DescribeAdapter(job.adapter);
   identity["network.weights"] = DescribeFile(job.config.network.weights_path);
   AddTraining(job.config.training, &identity);
   if (job.config.training.schedule.type == ScheduleType::kCosine) {

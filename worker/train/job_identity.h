@@ -16,6 +16,8 @@ namespace blockswap::worker {
 // the learning rate depends on it.
 using JobIdentity = std::map<std::string, std::string>;
 
+inline constexpr char kHostModulationFact[] = "memory.host_modulation";
+
 JobIdentity IdentityOf(const JobInspection& job);
 
 // "training.learning_rate is 0.001 there and 0.002 here; ..." for every fact that differs; empty

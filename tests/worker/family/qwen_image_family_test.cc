@@ -144,7 +144,7 @@ TEST_F(QwenImageFamilyTest, ProfileCountsBytesExactlyAndScalesWithTokens) {
   const auto adapter = SelectAdapterModules(*model, family_, NetworkConfig());
   ASSERT_TRUE(adapter.ok());
   const TokenCounts small = {16, 4, 1}, large = {16, 4, 3};
-  const auto profile = family_.Profile(*model, *adapter, {small}, /*gradient_checkpointing=*/true);
+  const auto profile = family_.Profile(*model, *adapter, {small});
   EXPECT_EQ(profile.blocks.size(), 3u);
   EXPECT_EQ(profile.adapter_bytes, 8 * adapter->num_parameters());
   EXPECT_EQ(profile.optimizer_bytes, 8 * adapter->num_parameters());
@@ -161,13 +161,65 @@ TEST_F(QwenImageFamilyTest, ProfileCountsBytesExactlyAndScalesWithTokens) {
   EXPECT_GT(profile.backward_over_forward, 1.9);
   EXPECT_LT(profile.backward_over_forward, 3.6);
 
-  const auto both = family_.Profile(*model, *adapter, {small, large}, true);
+  const auto both = family_.Profile(*model, *adapter, {small, large});
   EXPECT_EQ(both.boundary_bytes, 3 * profile.boundary_bytes) << "at the largest bucket";
   EXPECT_NEAR(both.forward_flops, 2 * profile.forward_flops, 1) << "at the mean bucket";
-  const auto kept = family_.Profile(*model, *adapter, {small}, /*gradient_checkpointing=*/false);
-  EXPECT_GT(kept.boundary_bytes, 10 * profile.boundary_bytes);
-  EXPECT_NEAR(profile.backward_over_forward - kept.backward_over_forward, 1.0, 1e-9)
-      << "recomputing is one forward more";
+  for (const offload::BlockProfile& block : profile.blocks) {
+    EXPECT_GT(block.kept_activation_bytes, 10 * profile.boundary_bytes / 3);
+    EXPECT_LT(block.kept_activation_bytes, profile.block_activation_bytes);
+  }
+  EXPECT_EQ(profile.recompute_over_forward, 1.0) << "recomputing is one forward more";
+}
+
+TEST_F(QwenImageFamilyTest, HostModulationLeavesAThirdOfABlockBehind) {
+  auto model = Describe(tensors_, ConfigJson(config_));
+  ASSERT_TRUE(model.ok());
+  const auto before = family_.Profile(*model, {}, {});
+  ASSERT_TRUE(family_.SetHostModulation(true, &*model));
+  EXPECT_TRUE(model->host_modulation);
+  const auto profile = family_.Profile(*model, {}, {});
+  const int64_t dim = config_.dim(), weight_bytes = 6 * dim * dim * 2, bias_bytes = 6 * dim * 2;
+  EXPECT_EQ(profile.host_evaluated_bytes, 3 * 2 * (weight_bytes + bias_bytes));
+  const int64_t packed_bytes = 2 * (weight_bytes + 512);  // a bias of 384 bytes is padded
+  for (size_t i = 0; i < profile.blocks.size(); ++i) {
+    EXPECT_EQ(before.blocks[i].bytes - profile.blocks[i].bytes, packed_bytes);
+    EXPECT_EQ(profile.blocks[i].tensors.size(), before.blocks[i].tensors.size());
+    for (const int slot : {12, 13}) {
+      EXPECT_EQ(profile.blocks[i].tensors[static_cast<size_t>(2 * slot)].bytes, 0);
+      EXPECT_EQ(profile.blocks[i].tensors[static_cast<size_t>(2 * slot + 1)].bytes, 0);
+    }
+    EXPECT_EQ(profile.blocks[i].layers.size(), 12u);
+  }
+  ASSERT_TRUE(family_.SetHostModulation(false, &*model));
+  EXPECT_EQ(family_.Profile(*model, {}, {}).blocks[0].bytes, before.blocks[0].bytes);
+}
+
+// Layers cover all linears and nothing else; the orders name each as often as a pass reads it.
+TEST_F(QwenImageFamilyTest, LayersAreTheLinearsOfABlock) {
+  const auto model = Describe(tensors_, ConfigJson(config_));
+  ASSERT_TRUE(model.ok());
+  for (size_t index = 0; index < model->blocks.size(); ++index) {
+    const bool last = index + 1 == model->blocks.size();
+    const offload::BlockProfile block = PackBlock(model->blocks[index], model->dtype);
+    ASSERT_EQ(block.layers.size(), 14u);
+    int64_t end = 0;
+    for (size_t slot = 0; slot < block.layers.size(); ++slot) {
+      const offload::LayerProfile& layer = block.layers[slot];
+      EXPECT_EQ(layer.tensors,
+                (std::vector<int>{static_cast<int>(2 * slot), static_cast<int>(2 * slot + 1)}));
+      EXPECT_EQ(layer.offset, end);
+      end = layer.offset + layer.bytes;
+    }
+    EXPECT_EQ(block.tensors[28].offset, end) << "the norms follow";
+    std::vector<int> forward(14), backward(14);
+    for (const int layer : block.forward_layers) ++forward[static_cast<size_t>(layer)];
+    for (const int layer : block.backward_layers) ++backward[static_cast<size_t>(layer)];
+    for (size_t layer = 0; layer < 14; ++layer) {
+      const bool unread = last && (layer == 7 || layer == 10 || layer == 11);
+      EXPECT_EQ(forward[layer], unread ? 0 : 1) << layer;
+      EXPECT_EQ(backward[layer], unread || layer >= 12 ? 0 : 2) << layer;
+    }
+  }
 }
 
 // The base model of the example was written by the class itself.
