@@ -72,6 +72,7 @@ std::string Table(const Json& report) {
     absl::StrAppend(&text, "            ", type, ": ", count["tensors"].get<int64_t>(),
                     " tensors, ", bytes(count["bytes"]), "\n");
   }
+  absl::StrAppend(&text, "quantised   ", report["quantization"].get<std::string>(), "\n");
   const Json& blocks = report["blocks"];
   absl::StrAppend(&text, "blocks      ", blocks["count"].get<int64_t>(), ", up to ",
                   blocks["max_blocks_to_swap"].get<int64_t>(), " swapped, ",
@@ -94,7 +95,8 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weig
                              CheckpointSource::Open(weights, config));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Family* family, DetectFamily(*source));
   BLOCKSWAP_ASSIGN_OR_RETURN(const ModelDescription model,
-                             family->Describe(*source, Dtype::kBFloat16));
+                             DescribeModel(*family, *source, Dtype::kBFloat16,
+                                           Quantization::kNone));
   const QwenImageConfig& qwen = model.qwen_image;
   Json report;
   report["family"] = model.family;
@@ -112,6 +114,8 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weig
                       {"joint_attention_dim", qwen.joint_attention_dim},
                       {"axes_dims_rope", qwen.axes_dims_rope},
                       {"zero_cond_t", qwen.zero_cond_t}};
+  report["quantization"] =
+      model.quantization == Quantization::kNone ? "none" : QuantizationText(model);
   report["blocks"] = Blocks(model, *source);
   report["adapter_targets_per_block"] = AdapterTargets(model.blocks.front());
   return report;

@@ -35,8 +35,21 @@ bool CanBeRead(StoredType type) {
   return type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
 }
 
+// Why stored codes cannot be read, or empty.
+std::string Fp8Fault(const CheckpointSource& source, const std::string& name,
+                     const TensorEntry& entry) {
+  const CheckpointSource::Tensor* scale = source.FindFp8Scale(name);
+  if (scale == nullptr) {
+    return absl::StrCat("type F8_E4M3 without scales: no ",
+                        Fp8ScaleName(name).empty() ? "name for them" : Quoted(Fp8ScaleName(name)));
+  }
+  const absl::Status format = ReadFp8Format(entry.shape, scale->entry).status();
+  return std::string(format.message().data(), format.message().size());
+}
+
 struct Differences {
   Difference missing, unknown, misshapen;
+  std::set<std::string> scales;  // of stored codes
 
   void Compare(const CheckpointSource& source, const TensorSpec& expected) {
     const auto found = source.tensors().find(expected.name);
@@ -48,10 +61,14 @@ struct Differences {
     if (entry.shape != expected.shape) {
       misshapen.Add(absl::StrCat(Quoted(expected.name), " (", ShapeText(entry.shape), ", expected ",
                                  ShapeText(expected.shape), ")"));
+    } else if (entry.type == StoredType::kF8E4M3) {
+      const std::string fault = Fp8Fault(source, expected.name, entry);
+      if (!fault.empty()) misshapen.Add(absl::StrCat(Quoted(expected.name), " (", fault, ")"));
+      scales.insert(Fp8ScaleName(expected.name));
     } else if (!CanBeRead(entry.type)) {
       const absl::string_view type = StoredTypeName(entry.type);
       misshapen.Add(absl::StrCat(Quoted(expected.name), " (type ", type,
-                                 ", only F32, F16 and BF16 are read)"));
+                                 ", only F32, F16, BF16 and F8_E4M3 with scales are read)"));
     }
   }
 };
@@ -71,9 +88,11 @@ absl::Status CheckTensors(const CheckpointSource& source, const ModelDescription
     for (const TensorSpec& tensor : block.tensors) compare(tensor);
   }
   for (const auto& [name, tensor] : source.tensors()) {
-    if (expected.count(name) == 0) differences.unknown.Add(Quoted(name));
+    if (expected.count(name) == 0 && differences.scales.count(name) == 0)
+      differences.unknown.Add(Quoted(name));
   }
-  const auto& [missing, unknown, misshapen] = differences;
+  const Difference &missing = differences.missing, &unknown = differences.unknown,
+                   &misshapen = differences.misshapen;
   if (missing.count + unknown.count + misshapen.count == 0) return absl::OkStatus();
   std::vector<std::string> rest;
   if (unknown.count > 0) rest.push_back(unknown.Text("unknown"));

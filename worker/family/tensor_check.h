@@ -12,8 +12,9 @@
 
 namespace blockswap::worker {
 
-// Every tensor of `model` must be there in its shape and a float type that can be read; nothing
-// else may be, but `strays`. `what` opens the message ("qwen_image with 60 blocks of width 3072").
+// Every tensor of `model` must be there in its shape and a type that can be read, E4M3 with its
+// scales; nothing else may be, but `strays`. `what` opens the message ("qwen_image with 60 blocks
+// of width 3072").
 absl::Status CheckTensors(const CheckpointSource& source, const ModelDescription& model,
                           const std::vector<std::string>& strays, const std::string& what);
 
