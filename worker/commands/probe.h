@@ -4,6 +4,7 @@
 #ifndef BLOCKSWAP_WORKER_COMMANDS_PROBE_H_
 #define BLOCKSWAP_WORKER_COMMANDS_PROBE_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,12 +17,15 @@ struct ProbeOptions {
   std::string weights, config, inputs, outputs, adapter;  // config and adapter may be empty
   std::string architecture;                               // empty: detect
   Dtype dtype = Dtype::kFloat32;
+  Quantization quantization = Quantization::kNone;
   int blocks_to_swap = 0;
   int ring_size = 2;
   offload::TransferMode mode = offload::TransferMode::kH2dOnly;
   offload::Granularity granularity = offload::Granularity::kBlock;
   offload::PinPolicy pin_policy = offload::PinPolicy::kAuto;
   bool gradients = false;
+  std::optional<int> fp8_weights;  // also write the codes and scales of this block
+  bool weight_gradients = false;  // of every base weight; needs `gradients`
 };
 
 // Writes options.outputs and returns the report, one JSON object. On failure there is no file at

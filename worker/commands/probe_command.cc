@@ -13,6 +13,8 @@ int RunProbe(int argc, char** argv) {
   ProbeOptions options;
   const std::map<std::string, Dtype> dtypes = {{"fp32", Dtype::kFloat32},
                                                {"bf16", Dtype::kBFloat16}};
+  const std::map<std::string, Quantization> quantizations = {
+      {"none", Quantization::kNone}, {"fp8_scaled", Quantization::kFp8Scaled}};
   const std::map<std::string, offload::TransferMode> modes = {
       {"h2d_only", offload::TransferMode::kH2dOnly},
       {"exchange", offload::TransferMode::kExchange}};
@@ -34,6 +36,9 @@ int RunProbe(int argc, char** argv) {
   app.add_option("--dtype", options.dtype, "fp32 or bf16")
       ->transform(CLI::Transformer(dtypes))
       ->option_text("TYPE");
+  app.add_option("--quantization", options.quantization, "none or fp8_scaled, made while reading")
+      ->transform(CLI::Transformer(quantizations))
+      ->option_text("FORM");
   app.add_option("--blocks_to_swap", options.blocks_to_swap, "blocks that wait on the host")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--ring_size", options.ring_size, "device slots they share")
@@ -47,7 +52,14 @@ int RunProbe(int argc, char** argv) {
   app.add_option("--pinned_memory", options.pin_policy, "auto, required or never")
       ->transform(CLI::Transformer(pin_policies))
       ->option_text("POLICY");
-  app.add_flag("--grad", options.gradients, "also run backward from the input grad_output");
+  app.add_option("--fp8_weights", options.fp8_weights,
+                 "also write codes and scales of this block")
+      ->option_text("BLOCK");
+  auto* const grad =
+      app.add_flag("--grad", options.gradients, "also run backward from the input grad_output");
+  app.add_flag("--weight_grad", options.weight_gradients,
+               "with --grad: write the gradient of every base weight, too")
+      ->needs(grad);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
