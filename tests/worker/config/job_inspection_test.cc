@@ -48,6 +48,23 @@ class JobInspectionTest : public ::testing::Test {
   std::vector<FieldViolation> violations_;
 };
 
+// A base that trains needs weights, not codes, however they came about.
+TEST_F(JobInspectionTest, RefusesToTrainABaseOfCodes) {
+  config_.network.trains_base = true;
+  config_.model.quantization = Quantization::kFp8Scaled;
+  ExpectViolation("model.weights", "must be plain weights with network.type none");
+  EXPECT_THAT(violations_[0].description, HasSubstr("fp8_scaled: 84 of 84 linears"));
+}
+
+TEST_F(JobInspectionTest, QuantisedBlocksArePlannedWithTheirOwnSize) {
+  const auto plain = Inspect();
+  config_.model.quantization = Quantization::kFp8Scaled;
+  const auto quantised = Inspect();
+  ASSERT_TRUE(plain.ok() && quantised.ok()) << quantised.status();
+  EXPECT_LT(quantised->profile.blocks[0].bytes, plain->profile.blocks[0].bytes);
+  EXPECT_EQ(quantised->profile.edge_bytes, plain->profile.edge_bytes);
+}
+
 TEST_F(JobInspectionTest, DerivesEverythingAPlanNeeds) {
   const auto job = Inspect();
   ASSERT_TRUE(job.ok()) << job.status();

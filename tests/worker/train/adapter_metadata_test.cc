@@ -25,9 +25,17 @@ TEST(AdapterMetadataTest, HoldsMusubisFieldsAndTheModelSpec) {
   EXPECT_EQ(metadata.at("ss_timestep_sampling"), "shift");
   EXPECT_EQ(metadata.at("ss_discrete_flow_shift"), "2.2");
   EXPECT_EQ(metadata.at("ss_training_started_at"), "1700000000");
+  EXPECT_EQ(metadata.at("ss_fp8_base"), "False");
   EXPECT_EQ(metadata.at("modelspec.sai_model_spec"), "1.0.0");
   EXPECT_EQ(metadata.at("modelspec.resolution"), "64x64");
   EXPECT_EQ(metadata.at("modelspec.date"), "2023-11-14T22:16:20");
+}
+
+TEST(AdapterMetadataTest, SaysThatTheBaseIsFloat8) {
+  const testing::TinyJob job;
+  const absl::StatusOr<JobInspection> opened = job.Open({"model.quantization=fp8_scaled"});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(AdapterMetadata(*opened, {}).at("ss_fp8_base"), "True");
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST_F(JobIdentityTest, WhatChangesTheResultIsNamedWithBothValues) {
        {"training.learning_rate=2e-3", "network.rank=8", "network.alpha=1", "model.dtype=fp32",
         "training.gradient_accumulation_steps=2", "training.timestep_sampling=uniform",
         "training.max_grad_norm=2", "training.optimizer.weight_decay=0.5",
-        "training.musubi_timestep_offset=true"}) {
+        "training.musubi_timestep_offset=true", "model.quantization=fp8_scaled"}) {
     EXPECT_NE(DescribeDifference(plain, With({change})), "") << change;
   }
 }
