@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/io/checkpoint_source.h"
 
-#include <string.h>
+#include <errno.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,7 @@
 #include "worker/io/float_conversion.h"
 #include "worker/io/json_text.h"
 #include "worker/io/regular_file.h"
+#include "worker/io/sha256.h"
 
 namespace blockswap::worker {
 namespace {
@@ -24,6 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxConfigBytes = base::kMiB;
+constexpr int64_t kTrialBytes = 32 * base::kMiB;
+constexpr double kDirectGain = 1.2;  // the page cache serves other jobs too: leave it for a reason
+constexpr int64_t kPieceBytes = 4 * base::kMiB;       // of a conversion: stays in the cache
 constexpr int64_t kMaxIndexBytes = 100 * base::kMiB;  // as long as a header may be
 constexpr char kIndexSuffix[] = ".safetensors.index.json";
 
@@ -219,6 +224,37 @@ absl::Status Named(const std::string& path, const std::string& tensor, const abs
                       absl::StrCat(path, ": tensor ", Quoted(tensor), ": ", status.message()));
 }
 
+absl::StatusOr<std::vector<std::byte>> ReadWhole(const CheckpointSource::Tensor& tensor) {
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.entry.bytes));
+  BLOCKSWAP_RETURN_IF_ERROR(tensor.file->Read(tensor.entry, absl::MakeSpan(bytes)));
+  return bytes;
+}
+
+// Straight to where it goes when the type is the same, else through a piece at a time.
+absl::Status ReadFloats(const CheckpointSource::Tensor& tensor, StoredType to,
+                        absl::Span<std::byte> destination) {
+  const TensorEntry& entry = tensor.entry;
+  const int64_t from_bytes = StoredTypeBytes(entry.type), to_bytes = StoredTypeBytes(to);
+  const auto wanted = static_cast<int64_t>(destination.size());
+  if (entry.type == to && wanted == entry.bytes) return tensor.file->Read(entry, destination);
+  const bool fits = wanted / to_bytes == entry.bytes / from_bytes && wanted % to_bytes == 0;
+  if (!fits || entry.bytes == 0) {
+    return ConvertFloats(entry.type, std::vector<std::byte>(static_cast<size_t>(entry.bytes)), to,
+                         destination);  // says what does not fit
+  }
+  std::vector<std::byte> piece;
+  for (int64_t done = 0; done < entry.bytes; done += kPieceBytes) {
+    piece.resize(static_cast<size_t>(std::min(kPieceBytes, entry.bytes - done)));
+    BLOCKSWAP_RETURN_IF_ERROR(tensor.file->Read(entry, absl::MakeSpan(piece), done));
+    const auto first = static_cast<size_t>(done / from_bytes * to_bytes);
+    const size_t bytes =
+        piece.size() / static_cast<size_t>(from_bytes) * static_cast<size_t>(to_bytes);
+    BLOCKSWAP_RETURN_IF_ERROR(
+        ConvertFloats(entry.type, piece, to, destination.subspan(first, bytes)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int64_t DtypeBytes(Dtype dtype) { return StoredTypeBytes(ToStoredType(dtype)); }
@@ -290,8 +326,9 @@ absl::Status CheckpointSource::ReadDequantised(const Tensor& tensor, const Tenso
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", format.num_values(),
                                                    " values to ", destination.size(), " bytes"));
   }
-  DequantiseFp8(format, tensor.file->bytes(tensor.entry).data(),
-                scale.file->bytes(scale.entry).data(), ToStoredType(dtype), 0, format.num_scales,
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> codes, ReadWhole(tensor));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> scales, ReadWhole(scale));
+  DequantiseFp8(format, codes.data(), scales.data(), ToStoredType(dtype), 0, format.num_scales,
                 destination.data());
   return absl::OkStatus();
 }
@@ -301,32 +338,77 @@ absl::Status CheckpointSource::Read(const std::string& name, Dtype dtype,
   BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name));
   const Tensor* scale = tensor->entry.type == StoredType::kF8E4M3 ? FindFp8Scale(name) : nullptr;
   return Named(path_, name,
-               scale != nullptr
-                   ? ReadDequantised(*tensor, *scale, dtype, destination)
-                   : ConvertFloats(tensor->entry.type, tensor->file->bytes(tensor->entry),
-                                   ToStoredType(dtype), destination));
+               scale != nullptr ? ReadDequantised(*tensor, *scale, dtype, destination)
+                                : ReadFloats(*tensor, ToStoredType(dtype), destination));
 }
 
 absl::Status CheckpointSource::ReadFp8(const std::string& name, const Fp8Format& format,
                                        absl::Span<std::byte> codes,
                                        absl::Span<std::byte> scales) const {
   BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name));
-  const absl::Span<const std::byte> bytes = tensor->file->bytes(tensor->entry);
   if (!format.stored) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadWhole(*tensor));
     return Named(path_, name, QuantiseFp8(tensor->entry.type, bytes, format, codes, scales));
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* scale, Find(Fp8ScaleName(name)));
-  const absl::Span<const std::byte> scale_bytes = scale->file->bytes(scale->entry);
-  if (tensor->entry.type != StoredType::kF8E4M3 || codes.size() != bytes.size() ||
-      scales.size() != scale_bytes.size()) {
+  const int64_t code_bytes = tensor->entry.bytes, scale_bytes = scale->entry.bytes;
+  if (tensor->entry.type != StoredType::kF8E4M3 ||
+      static_cast<int64_t>(codes.size()) != code_bytes ||
+      static_cast<int64_t>(scales.size()) != scale_bytes) {
     return Named(path_, name,
                  absl::InvalidArgumentError(absl::StrCat(
-                     "holds ", bytes.size(), " codes and ", scale_bytes.size(),
+                     "holds ", code_bytes, " codes and ", scale_bytes,
                      " bytes of scales, asked for are ", codes.size(), " and ", scales.size())));
   }
-  memcpy(codes.data(), bytes.data(), bytes.size());
-  memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
-  return absl::OkStatus();
+  BLOCKSWAP_RETURN_IF_ERROR(tensor->file->Read(tensor->entry, codes));
+  return scale->file->Read(scale->entry, scales);
+}
+
+void CheckpointSource::WillNeed(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) found->second.file->WillNeed(found->second.entry);
+}
+
+int64_t CheckpointSource::bytes_read() const {
+  int64_t bytes = 0;
+  for (const std::shared_ptr<SafetensorsFile>& file : files_) bytes += file->reader().bytes_read();
+  return bytes;
+}
+
+std::string CheckpointSource::ChooseReadMode() {
+  const auto largest = std::max_element(
+      files_.begin(), files_.end(),
+      [](const auto& a, const auto& b) { return a->reader().bytes() < b->reader().bytes(); });
+  if (largest == files_.end()) return "no files";
+  const ReadTrial trial = (*largest)->reader().Try(kTrialBytes);
+  const bool direct = trial.direct_bytes_per_second > trial.buffered_bytes_per_second * kDirectGain;
+  for (const std::shared_ptr<SafetensorsFile>& file : files_) {
+    file->reader().SetMode(direct ? ReadMode::kDirect : ReadMode::kBuffered);
+  }
+  file_bytes_per_second_ =
+      std::max(trial.direct_bytes_per_second * (direct ? 1 : 0), trial.buffered_bytes_per_second);
+  const auto rate = [](double bytes_per_second) {
+    return bytes_per_second == 0
+               ? std::string("not possible")
+               : absl::StrCat(base::FormatByteSize(static_cast<int64_t>(bytes_per_second)), "/s");
+  };
+  return absl::StrCat(direct ? "past the page cache (O_DIRECT)" : "through the page cache",
+                      ": measured ", rate(trial.direct_bytes_per_second), " past it, ",
+                      rate(trial.buffered_bytes_per_second), " through it");
+}
+
+absl::StatusOr<std::string> CheckpointSource::Identity() const {
+  std::string text;
+  for (const std::shared_ptr<SafetensorsFile>& file : files_) {
+    struct stat facts;
+    if (fstat(file->reader().fd(), &facts) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("cannot stat ", file->path()));
+    }
+    absl::StrAppend(&text, facts.st_dev, ":", facts.st_ino, ":", facts.st_size, ":",
+                    facts.st_mtim.tv_sec, ".", facts.st_mtim.tv_nsec, ":",
+                    Sha256Hex(file->header()), "\n");
+  }
+  return Sha256Hex(text);
 }
 
 }  // namespace blockswap::worker

@@ -50,6 +50,20 @@ class CheckpointSource {
   absl::Status ReadFp8(const std::string& name, const Fp8Format& format,
                        absl::Span<std::byte> codes, absl::Span<std::byte> scales) const;
 
+  // Says that tensor `name` will be read soon.
+  void WillNeed(const std::string& name) const;
+  // Bytes read from the files so far, headers included.
+  int64_t bytes_read() const;
+  // Times reads through and past the page cache once, takes the faster for all that follow, and
+  // says which and why. For weights that are read again at each use. REQUIRES: nobody reads
+  // meanwhile.
+  std::string ChooseReadMode();
+  // What ChooseReadMode measured; 0 before.
+  double file_bytes_per_second() const { return file_bytes_per_second_; }
+  // 64 hex digits that change with any of the files: device, inode, size, time of the last change
+  // and header of each.
+  absl::StatusOr<std::string> Identity() const;
+
  private:
   CheckpointSource() = default;
   absl::StatusOr<const Tensor*> Find(const std::string& name) const;
@@ -60,6 +74,7 @@ class CheckpointSource {
   std::vector<std::shared_ptr<SafetensorsFile>> files_;
   std::map<std::string, Tensor> tensors_;
   int64_t total_bytes_ = 0;
+  double file_bytes_per_second_ = 0;
 };
 
 int64_t DtypeBytes(Dtype dtype);

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "worker/io/regular_file.h"
@@ -14,6 +16,7 @@ namespace blockswap::worker {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kStartBytes = 16;  // the length, and enough to know a pickle
 
 struct TypeFact {
   StoredType type;
@@ -45,11 +48,11 @@ bool LooksLikePickle(absl::string_view start) {
   return start.size() >= 2 && start[0] == '\x80' && start[1] >= 2 && start[1] <= 5;
 }
 
-absl::Status CheckLength(absl::string_view file, const std::string& path) {
-  const auto size = static_cast<int64_t>(file.size());
-  if (size > kLengthBytes && file[kLengthBytes] == '{') {
+// `start`: the first bytes of a file of `size` bytes.
+absl::Status CheckLength(absl::string_view start, int64_t size, const std::string& path) {
+  if (size > kLengthBytes && start[kLengthBytes] == '{') {
     // Only now is the length worth reading: the first bytes of a pickle are a length too.
-  } else if (LooksLikePickle(file.substr(0, 16))) {
+  } else if (LooksLikePickle(start)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
                      " is a pickle file as torch.save writes it; only safetensors files are read, "
@@ -60,7 +63,7 @@ absl::Status CheckLength(absl::string_view file, const std::string& path) {
     return absl::DataLossError(
         absl::StrCat(path, " is cut short: ", size, " bytes, the header's length alone takes 8"));
   }
-  const uint64_t length = LittleEndian64(reinterpret_cast<const std::byte*>(file.data()));
+  const uint64_t length = LittleEndian64(reinterpret_cast<const std::byte*>(start.data()));
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes)) {
     return absl::DataLossError(absl::StrCat(path, " has a header of ", length, " bytes, at most ",
                                             kMaxSafetensorsHeaderBytes, " are read"));
@@ -73,49 +76,78 @@ absl::Status CheckLength(absl::string_view file, const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Span<std::byte> BytesOf(std::string& text) {
+  return absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size());
+}
+
 }  // namespace
 
 int64_t StoredTypeBytes(StoredType type) { return FactOf(type).bytes; }
 absl::string_view StoredTypeName(StoredType type) { return FactOf(type).name; }
 
-absl::StatusOr<std::shared_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const RegularFile file, OpenRegularFile(path));
-  std::shared_ptr<SafetensorsFile> result(new SafetensorsFile);
-  result->path_ = path;
-  if (file.bytes > 0) {
-    void* mapping = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE,
-                         file.fd.get(), /*offset=*/0);
-    if (mapping == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat("cannot map ", path));
-    result->mapping_ = static_cast<const std::byte*>(mapping);
-    result->mapping_bytes_ = file.bytes;
-  }
-  const absl::string_view all(reinterpret_cast<const char*>(result->mapping_),
-                              static_cast<size_t>(file.bytes));
-  BLOCKSWAP_RETURN_IF_ERROR(CheckLength(all, path));
-  const auto header_bytes = static_cast<int64_t>(LittleEndian64(result->mapping_));
-  result->data_offset_ = kLengthBytes + header_bytes;
-  const absl::Status parsed = ParseSafetensorsHeader(
-      all.substr(kLengthBytes, static_cast<size_t>(header_bytes)),
-      file.bytes - result->data_offset_, &result->tensors_, &result->metadata_);
-  if (!parsed.ok()) {
-    return absl::Status(parsed.code(), absl::StrCat(path, ": ", parsed.message()));
-  }
+const std::byte* MapWholeFile(int fd, int64_t bytes) {
+  void* mapping = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_PRIVATE, fd, 0);
+  return mapping == MAP_FAILED ? nullptr : static_cast<const std::byte*>(mapping);
+}
+
+absl::StatusOr<std::shared_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path,
+                                                                       MapFile map) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
+  std::shared_ptr<SafetensorsFile> result(new SafetensorsFile(path, std::move(file), map));
+  BLOCKSWAP_RETURN_IF_ERROR(result->ReadHeader());
   return result;
+}
+
+absl::Status SafetensorsFile::ReadHeader() {
+  const int64_t size = reader_.bytes();
+  std::string start(static_cast<size_t>(std::min(size, kStartBytes)), '\0');
+  BLOCKSWAP_RETURN_IF_ERROR(reader_.Read(0, BytesOf(start)));
+  BLOCKSWAP_RETURN_IF_ERROR(CheckLength(start, size, path()));
+  const auto header_bytes =
+      static_cast<int64_t>(LittleEndian64(reinterpret_cast<const std::byte*>(start.data())));
+  data_offset_ = kLengthBytes + header_bytes;
+  header_.resize(static_cast<size_t>(header_bytes));
+  BLOCKSWAP_RETURN_IF_ERROR(reader_.Read(kLengthBytes, BytesOf(header_)));
+  const absl::Status parsed =
+      ParseSafetensorsHeader(header_, size - data_offset_, &tensors_, &metadata_);
+  if (parsed.ok()) return parsed;
+  return absl::Status(parsed.code(), absl::StrCat(path(), ": ", parsed.message()));
 }
 
 SafetensorsFile::~SafetensorsFile() {
   if (mapping_ != nullptr) {
-    munmap(const_cast<std::byte*>(mapping_), static_cast<size_t>(mapping_bytes_));
+    munmap(const_cast<std::byte*>(mapping_), static_cast<size_t>(reader_.bytes()));
   }
 }
 
+absl::Status SafetensorsFile::Read(const TensorEntry& entry, absl::Span<std::byte> destination,
+                                   int64_t offset) const {
+  return reader_.Read(data_offset_ + entry.offset + offset, destination);
+}
+
+void SafetensorsFile::WillNeed(const TensorEntry& entry) const {
+  reader_.WillNeed(data_offset_ + entry.offset, entry.bytes);
+}
+
+void SafetensorsFile::MapOnce() const {
+  absl::call_once(mapped_, [this] {
+    mapping_ = map_(reader_.fd(), reader_.bytes());
+    if (mapping_ != nullptr) return;
+    // Some mounts refuse to map files.
+    copy_.resize(static_cast<size_t>(reader_.bytes()));
+    if (!reader_.Read(0, absl::MakeSpan(copy_)).ok()) copy_.clear();
+  });
+}
+
 absl::Span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
-  return absl::MakeConstSpan(mapping_ + data_offset_ + entry.offset,
-                             static_cast<size_t>(entry.bytes));
+  MapOnce();
+  const std::byte* const start = mapping_ != nullptr ? mapping_ : copy_.data();
+  if (start == nullptr) return {};
+  return absl::MakeConstSpan(start + data_offset_ + entry.offset, static_cast<size_t>(entry.bytes));
 }
 
 void SafetensorsFile::Forget(const TensorEntry& entry) const {
-  if (entry.bytes == 0) return;
+  if (entry.bytes == 0 || mapping_ == nullptr) return;
   // Rounded outwards: a neighbour on a shared page is merely read again.
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uint64_t>(bytes(entry).data());

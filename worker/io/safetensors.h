@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes safetensors files: the header under strict limits, the data by memory map,
-// writing atomically.
+// Reads and writes safetensors files: the header under strict limits, the data by system calls or
+// by memory map, writing atomically.
 //
 // The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape,
 // data_offsets}}, then the data. A reader must refuse a header over 100 MB, overlaps, holes, and
@@ -14,12 +14,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/io/file_reader.h"
 
 namespace blockswap::worker {
 
@@ -49,33 +52,59 @@ struct TensorEntry {
 
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the official reader's limit
 
-// An open file, mapped read-only. Thread safety: safe, immutable.
+// How a file is mapped; tests give one that fails, as some mounts do. nullptr: it cannot be mapped.
+using MapFile = const std::byte* (*)(int fd, int64_t bytes);
+const std::byte* MapWholeFile(int fd, int64_t bytes);
+
+// An open file. Opening reads the header alone. Thread safety: safe, immutable.
 // Errors: NotFound; DataLoss for any breach of the format, naming the file and the tensor.
 class SafetensorsFile {
  public:
-  static absl::StatusOr<std::shared_ptr<SafetensorsFile>> Open(const std::string& path);
+  static absl::StatusOr<std::shared_ptr<SafetensorsFile>> Open(const std::string& path,
+                                                               MapFile map = &MapWholeFile);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return reader_.path(); }
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // REQUIRES: `entry` is one of tensors(). Valid while this object lives. Touching it may read the
-  // disk.
+
+  // Bytes [offset, offset + destination's) of the tensor, by system calls. DataLoss when the file
+  // was cut or is gone. REQUIRES: `entry` is one of tensors(), the range lies in it.
+  absl::Status Read(const TensorEntry& entry, absl::Span<std::byte> destination,
+                    int64_t offset = 0) const;
+  // Says that the tensor will be read soon.
+  void WillNeed(const TensorEntry& entry) const;
+  // For read mode, trial and counters. REQUIRES: nobody reads while the mode changes.
+  FileReader& reader() { return reader_; }
+  const FileReader& reader() const { return reader_; }
+  // The header's bytes as they lie in the file, checked and parsed: what names the content.
+  const std::string& header() const { return header_; }
+
+  // REQUIRES: `entry` is one of tensors(). Valid while this object lives. Maps the file at the
+  // first call; where it cannot be mapped, reads it whole; empty where that fails too. Touching the
+  // bytes of a file that was cut meanwhile ends the process: for weights there is Read.
   absl::Span<const std::byte> bytes(const TensorEntry& entry) const;
   // Tells the system that these pages are not needed again soon, so that a mapped file does not
   // stay in RSS.
   void Forget(const TensorEntry& entry) const;
 
  private:
-  SafetensorsFile() = default;
-  std::string path_;
+  SafetensorsFile(const std::string& path, RegularFile file, MapFile map)
+      : reader_(path, std::move(file)), map_(map) {}
+  absl::Status ReadHeader();
+  void MapOnce() const;
+
+  FileReader reader_;
+  const MapFile map_;
+  std::string header_;
   std::map<std::string, TensorEntry> tensors_;
   std::map<std::string, std::string> metadata_;
-  const std::byte* mapping_ = nullptr;
-  int64_t mapping_bytes_ = 0;
   int64_t data_offset_ = 0;
+  mutable absl::once_flag mapped_;
+  mutable const std::byte* mapping_ = nullptr;  // nullptr: see copy_
+  mutable std::vector<std::byte> copy_;         // of a file that cannot be mapped
 };
 
 // Parses header bytes (without the 8 length bytes) for a file whose data section is `data_bytes`

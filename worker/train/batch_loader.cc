@@ -51,10 +51,11 @@ absl::StatusOr<at::Tensor> LoadTensor(const std::string& path, const std::string
                      absl::StrJoin(entry.shape, ", "), "], expected floating point [",
                      absl::StrJoin(expected_shape, ", "), "]"));
   }
-  const absl::Span<const std::byte> bytes = file->bytes(entry);
-  const at::Tensor stored = at::from_blob(const_cast<std::byte*>(bytes.data()), entry.shape,
-                                          at::TensorOptions().dtype(*type));
-  return stored.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor stored = at::empty(entry.shape, at::TensorOptions().dtype(*type));
+  BLOCKSWAP_RETURN_IF_ERROR(
+      file->Read(entry, absl::MakeSpan(static_cast<std::byte*>(stored.mutable_data_ptr()),
+                                       static_cast<size_t>(entry.bytes))));
+  return stored.to(at::kFloat);
 }
 
 absl::StatusOr<at::Tensor> LoadLatent(const DatasetItem& item) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -244,6 +246,68 @@ TEST(CheckpointSourceTest, ReadsTensorsInTheTypeAskedFor) {
   }
   EXPECT_TRUE(absl::IsNotFound((*source)->Read("b", Dtype::kFloat32, {})));
   EXPECT_TRUE(absl::IsInvalidArgument((*source)->Read("a", Dtype::kFloat32, {})));
+}
+
+// A conversion goes piece by piece: every value is right across the pieces.
+TEST(CheckpointSourceTest, ConvertsTensorsLargerThanOnePiece) {
+  const TempDirectory directory;
+  constexpr size_t kValues = 3'000'001;  // 12 MB
+  std::vector<float> values(kValues);
+  for (size_t i = 0; i < kValues; ++i) values[i] = static_cast<float>(i % 65'521) - 30'000;
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  const std::string path = directory.Path("w.safetensors");
+  ASSERT_TRUE(
+      WriteSafetensors(path, {{"x", StoredType::kF32, {kValues}, {bytes, kValues * 4}}}, {}).ok());
+  const auto source = *CheckpointSource::Open(path, "");
+  std::vector<uint16_t> narrow(kValues);
+  ASSERT_TRUE(source
+                  ->Read("x", Dtype::kBFloat16,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(narrow.data()), kValues * 2))
+                  .ok());
+  for (size_t i = 0; i < kValues; ++i) {
+    ASSERT_EQ(narrow[i], NarrowToBFloat16(values[i])) << i;
+  }
+  EXPECT_EQ(source
+                ->Read("x", Dtype::kBFloat16,
+                       absl::MakeSpan(reinterpret_cast<std::byte*>(narrow.data()), kValues))
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CheckpointSourceTest, TheIdentityChangesWithTheFileAndNotWithItsName) {
+  const TempDirectory directory;
+  const auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(2));
+  const std::string path = directory.Path("w.safetensors");
+  ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());
+  const std::string identity = *(*CheckpointSource::Open(path, ""))->Identity();
+  EXPECT_EQ(identity.size(), 64u);
+  EXPECT_EQ(*(*CheckpointSource::Open(path, ""))->Identity(), identity);
+  std::filesystem::create_symlink(path, directory.Path("link.safetensors"));
+  EXPECT_EQ(*(*CheckpointSource::Open(directory.Path("link.safetensors"), ""))->Identity(),
+            identity);
+  ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());  // the same bytes in another file
+  EXPECT_NE(*(*CheckpointSource::Open(path, ""))->Identity(), identity);
+}
+
+TEST(CheckpointSourceTest, TheChosenReadModeGivesTheSameBytesAndSaysWhatItMeasured) {
+  const TempDirectory directory;
+  const std::string path = directory.Path("w.safetensors");
+  const auto tensors = TinyQwenImageTensors(TinyQwenImageConfig(2));
+  ASSERT_TRUE(WriteTinyTensors(path, tensors).ok());
+  const auto source = *CheckpointSource::Open(path, "");
+  const auto read = [&](const std::string& name) {
+    std::vector<std::byte> bytes(static_cast<size_t>(source->tensors().at(name).entry.bytes));
+    EXPECT_TRUE(source->Read(name, Dtype::kBFloat16, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  };
+  std::map<std::string, std::vector<std::byte>> before;
+  for (const TinyTensor& tensor : tensors) before[tensor.name] = read(tensor.name);
+  EXPECT_THAT(source->ChooseReadMode(), HasSubstr("measured"));
+  EXPECT_GT(source->file_bytes_per_second(), 0);
+  for (const TinyTensor& tensor : tensors) {
+    source->WillNeed(tensor.name);
+    EXPECT_EQ(read(tensor.name), before[tensor.name]) << tensor.name;
+  }
 }
 
 }  // namespace

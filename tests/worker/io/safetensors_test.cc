@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -40,6 +41,42 @@ TEST(SafetensorsFileTest, MapsTheBytesOfATensor) {
   EXPECT_EQ(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), "wxyz");
   (*file)->Forget(entry);
   EXPECT_EQ(static_cast<char>((*file)->bytes(entry)[0]), 'w');
+}
+
+// F114: mounts on which files cannot be mapped.
+TEST(SafetensorsFileTest, AFileThatCannotBeMappedIsReadInstead) {
+  const TempDirectory directory;
+  const MapFile no_such_device = [](int, int64_t) -> const std::byte* {
+    errno = ENODEV;
+    return nullptr;
+  };
+  const auto file =
+      SafetensorsFile::Open(directory.Write("f.safetensors", GoodFile()), no_such_device);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const TensorEntry& entry = (*file)->tensors().at("a");
+  const auto bytes = (*file)->bytes(entry);
+  EXPECT_EQ(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), "wxyz");
+  (*file)->Forget(entry);
+  EXPECT_EQ(static_cast<char>((*file)->bytes(entry)[3]), 'z');
+}
+
+TEST(SafetensorsFileTest, OpeningReadsTheHeaderAloneAndMapsNothing) {
+  const TempDirectory directory;
+  const MapFile never = [](int, int64_t) -> const std::byte* {
+    ADD_FAILURE() << "mapped";
+    return nullptr;
+  };
+  const std::string good = GoodFile();
+  const auto file = SafetensorsFile::Open(directory.Write("f.safetensors", good), never);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto header_bytes = static_cast<int64_t>(good.size() - 4);
+  EXPECT_EQ((*file)->reader().bytes_read(), header_bytes - 8 + 16);
+  std::string tensor(2, '\0');
+  ASSERT_TRUE((*file)
+                  ->Read((*file)->tensors().at("a"),
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(tensor.data()), 2), 1)
+                  .ok());
+  EXPECT_EQ(tensor, "xy");
 }
 
 // F042: trailing bytes and a missing byte are refused; the one reader is behind every use of a
