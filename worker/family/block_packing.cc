@@ -73,21 +73,6 @@ absl::Status ReadPackedTensor(const CheckpointSource& source, const TensorSpec& 
                         destination.subspan(scales));
 }
 
-absl::Status ReadPlainTensor(const CheckpointSource& source, const TensorSpec& tensor, Dtype dtype,
-                             absl::Span<std::byte> destination) {
-  if (!tensor.fp8.has_value()) return source.Read(tensor.name, dtype, destination);
-  const int64_t plain_bytes = tensor.fp8->num_values() * DtypeBytes(dtype);
-  if (static_cast<int64_t>(destination.size()) != plain_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(tensor.name, " takes ", plain_bytes,
-                                                   " bytes, given are ", destination.size()));
-  }
-  std::vector<std::byte> packed(static_cast<size_t>(Fp8Bytes(*tensor.fp8)));
-  BLOCKSWAP_RETURN_IF_ERROR(ReadPackedTensor(source, tensor, dtype, absl::MakeSpan(packed)));
-  DequantiseFp8(*tensor.fp8, packed.data(), packed.data() + Fp8ScaleOffset(*tensor.fp8),
-                ToStoredType(dtype), 0, tensor.fp8->num_scales, destination.data());
-  return absl::OkStatus();
-}
-
 offload::BlockProfile PackBlock(const DescribedBlock& block, Dtype dtype) {
   offload::BlockProfile profile;
   profile.name = block.name;

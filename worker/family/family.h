@@ -157,9 +157,6 @@ int64_t Fp8ScaleOffset(const Fp8Format& format);
 // Reads one tensor as it lies in a packed block.
 absl::Status ReadPackedTensor(const CheckpointSource& source, const TensorSpec& tensor, Dtype dtype,
                               absl::Span<std::byte> destination);
-// Reads one tensor as the ops see it: plain, in `dtype`, through its codes where it is quantised.
-absl::Status ReadPlainTensor(const CheckpointSource& source, const TensorSpec& tensor, Dtype dtype,
-                             absl::Span<std::byte> destination);
 
 // Packed layout of a block in the given type: offsets at multiples of kTensorAlignment, in tensor
 // order.
