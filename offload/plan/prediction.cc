@@ -77,6 +77,14 @@ void ExplainTiers(const PlanRequest& request, const Budgets& budgets, const Host
 }
 
 // A plan made for all free memory fails when somebody else takes some of it.
+void ExplainHostEvaluated(const PlanRequest& request, SwapPlan& plan) {
+  const int64_t bytes = request.model.host_evaluated_bytes;
+  if (bytes == 0) return;
+  plan.notes.push_back(absl::StrCat(
+      base::FormatByteSize(bytes),
+      " of block weights are used on the host: they take no device memory and cross no link"));
+}
+
 void ExplainHeadroom(const PlanRequest& request, SwapPlan& plan) {
   const int64_t free = request.device_free_bytes;
   const int64_t needed = plan.prediction.device_bytes;
@@ -157,6 +165,7 @@ void ExplainPlan(const PlanRequest& request, const Budgets& budgets, const Candi
   ExplainWindow(candidate, plan);
   ExplainActivations(request, candidate, plan);
   ExplainTiers(request, budgets, tiers, plan);
+  ExplainHostEvaluated(request, plan);
   ExplainStall(plan);
   ExplainHeadroom(request, plan);
 }
