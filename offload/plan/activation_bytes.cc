@@ -41,9 +41,9 @@ ActivationBytes ActivationPeak(const ModelProfile& model, int micro_batches,
     const int64_t held = BoundariesHeld(model, choice.num_offloaded, block);
     peak = std::max(peak, at_once * (held + kept) - own + model.block_activation_bytes);
   }
-  const int64_t around = at_once * (BoundariesHeld(model, choice.num_offloaded, num_blocks - 1) +
-                                    kept) +
-                         model.edge_activation_bytes;
+  const int64_t around =
+      at_once * (BoundariesHeld(model, choice.num_offloaded, num_blocks - 1) + kept) +
+      model.edge_activation_bytes;
   ActivationBytes bytes;
   bytes.device = std::max(peak, around) + at_once * model.conditioning_bytes;
   // The other micro-batches wait at the same block with their stream or its gradient.

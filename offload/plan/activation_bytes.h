@@ -14,7 +14,8 @@ namespace blockswap::offload {
 struct ActivationChoice {
   bool block_major = false;  // all micro-batches of a step are under way at once
   std::vector<bool> keeps;   // by block, instead of recomputing; empty: none
-  int num_offloaded = 0;     // the inputs of this many first blocks wait on the host: they wait longest
+  int num_offloaded =
+      0;  // the inputs of this many first blocks wait on the host: they wait longest
 
   bool Keeps(int block) const {
     return block < static_cast<int>(keeps.size()) && keeps[static_cast<size_t>(block)];

@@ -38,8 +38,7 @@ void PlaceGroups(const PlanRequest& request, std::vector<SlotGroup> groups, Cand
   }
   std::sort(candidate.streamed.begin(), candidate.streamed.end());
   candidate.groups = std::move(groups);
-  const int64_t buffers =
-      std::min(candidate.slots, kMostStagingBuffers) * candidate.slot_bytes;
+  const int64_t buffers = std::min(candidate.slots, kMostStagingBuffers) * candidate.slot_bytes;
   candidate.read_buffer_bytes = buffers;
   if (request.copies_need_pinned_memory) candidate.staging_bytes = buffers;
 }
@@ -134,8 +133,8 @@ int MaxBlocksToSwap(const ModelProfile& model, TransferMode mode) {
 }
 
 int MaxBlocksToSwap(const PlanRequest& request) {
-  return MaxBlocksToSwap(request.model, Exchanges(request) ? TransferMode::kExchange
-                                                           : TransferMode::kH2dOnly);
+  return MaxBlocksToSwap(request.model,
+                         Exchanges(request) ? TransferMode::kExchange : TransferMode::kH2dOnly);
 }
 
 std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, int blocks_to_swap) {
@@ -170,8 +169,7 @@ void SetActivations(const PlanRequest& request, const ActivationChoice& activati
   if (request.base_trains) candidate.activation_bytes += model.gradient_bytes;
   candidate.boundary_host_bytes = bytes.host;
   candidate.device_bytes = candidate.resident_bytes + candidate.ring_bytes + model.edge_bytes +
-                           model.adapter_bytes + model.optimizer_bytes +
-                           candidate.activation_bytes;
+                           model.adapter_bytes + model.optimizer_bytes + candidate.activation_bytes;
 }
 
 Candidate MakeCandidate(const PlanRequest& request, int blocks_to_swap, int ring_size,

@@ -49,9 +49,9 @@ struct Candidate {
   int64_t host_bytes = 0;           // masters, or exchange buffers
   int64_t host_state_bytes = 0;     // optimizer state of a base that trains
   int64_t boundary_host_bytes = 0;  // saved inputs that wait on the host
-  int64_t staging_bytes = 0;  // pinned buffers that pageable masters pass through, at most
-  int64_t read_buffer_bytes = 0;  // that blocks read from their file pass through, at most
-  int64_t device_bytes = 0;       // everything
+  int64_t staging_bytes = 0;        // pinned buffers that pageable masters pass through, at most
+  int64_t read_buffer_bytes = 0;    // that blocks read from their file pass through, at most
+  int64_t device_bytes = 0;         // everything
 };
 
 // The placement of the user's number: evenly spaced by index in each list, one ring for all.

@@ -86,8 +86,7 @@ int MostAway(const ModelProfile& model, const std::vector<int>& members) {
     const auto own = [&](int block) {
       return block >= list.first && block < list.first + list.count;
     };
-    const int count =
-        static_cast<int>(std::count_if(members.begin(), members.end(), own));
+    const int count = static_cast<int>(std::count_if(members.begin(), members.end(), own));
     most += std::min(count, list.max_streamed);
   }
   if (lists.size() == 1 && model.max_blocks_to_swap > 0) {
@@ -102,8 +101,8 @@ std::optional<SlotGroup> BuildGroup(const TimeLine& time, const std::vector<int>
   const int size = static_cast<int>(members.size());
   SlotGroup group;
   if (ring_size == kWindow && 2 * away < size) {
-    // The forward pass evicts the first blocks for the last ones and the backward pass the other way
-    // round: those between never move.
+    // The forward pass evicts the first blocks for the last ones and the backward pass the other
+    // way round: those between never move.
     group.blocks.assign(members.begin(), members.begin() + away);
     group.blocks.insert(group.blocks.end(), members.end() - away, members.end());
   } else if (ring_size == kWindow) {

@@ -27,8 +27,8 @@ class TimeLine {
 // The blocks that may share slots, as one way to divide the model: each set by itself, ascending.
 using Division = std::vector<std::vector<int>>;
 
-// All blocks in slots of one size; and, where their sizes differ, slots by size: each size apart for
-// up to three sizes, in two classes for some more.
+// All blocks in slots of one size; and, where their sizes differ, slots by size: each size apart
+// for up to three sizes, in two classes for some more.
 std::vector<Division> Divisions(const ModelProfile& model);
 
 // How many of `members` may be away at a time: what their lists allow, and never all.

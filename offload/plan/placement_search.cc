@@ -2,7 +2,8 @@
 #include "offload/plan/placement_search.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "offload/plan/block_costs.h"
@@ -11,13 +12,14 @@
 namespace blockswap::offload {
 namespace {
 
-// A plan must not take a second: about 20 us each for 60 blocks.
-constexpr int kMostSimulations = 12000;
+// Of blocks, in all simulations of each of the two phases: planning must not take a second.
+constexpr int kMostVisits = 200000;
 constexpr int kRingSizes[] = {2, 1, 3, 4, 6, 8, 12, 16, 24, kWindow};
 constexpr int kMostForwardSlots = 8;
 // Models of up to this many blocks are searched beyond the next neighbours.
 constexpr size_t kSmallModel = 12;
 constexpr double kGain = 1 - 1e-7;
+constexpr int kAsNumbered = -1;  // the division of the user's numbering
 
 bool IsStreamed(const SlotGroup& group, int block) {
   return std::binary_search(group.blocks.begin(), group.blocks.end(), block);
@@ -33,6 +35,12 @@ SlotGroup Replaced(SlotGroup group, size_t index, int block) {
   std::sort(group.blocks.begin(), group.blocks.end());
   group.cycling = group.blocks;
   return group;
+}
+
+// Ties are broken the same way every time.
+bool IsFaster(const TimedPlacement& a, const TimedPlacement& b) {
+  return std::tuple(a.step_seconds, a.division, a.ring_size) <
+         std::tuple(b.step_seconds, b.division, b.ring_size);
 }
 
 int ListOf(const std::vector<BlockList>& lists, int block) {
@@ -53,7 +61,8 @@ PlacementSearch::PlacementSearch(const PlanRequest& request, const Budgets& budg
       activations_(activations),
       time_(request.model),
       lists_(EffectiveLists(request.model)),
-      simulations_left_(kMostSimulations) {}
+      most_simulations_(kMostVisits / static_cast<int>(request.model.blocks.size())),
+      simulations_left_(most_simulations_) {}
 
 std::optional<TimedPlacement> PlacementSearch::Time(std::vector<SlotGroup> groups) {
   TimedPlacement placement;
@@ -77,14 +86,14 @@ std::optional<TimedPlacement> PlacementSearch::Time(std::vector<SlotGroup> group
 
 void PlacementSearch::Keep(TimedPlacement placement) {
   for (TimedPlacement& other : found_) {
-    if (other.ring_size != placement.ring_size) continue;
+    if (other.ring_size != placement.ring_size || other.division != placement.division) continue;
     if (placement.step_seconds < other.step_seconds * kGain) other = std::move(placement);
     return;
   }
   found_.push_back(std::move(placement));
 }
 
-void PlacementSearch::TryAway(const Division& division, size_t set, int ring_size,
+void PlacementSearch::TryAway(const Division& division, size_t set,
                               std::vector<SlotGroup>& groups) {
   const std::vector<int>& members = division[set];
   const int most = MostAway(request_.model, members);
@@ -95,27 +104,23 @@ void PlacementSearch::TryAway(const Division& division, size_t set, int ring_siz
                    ? (division.size() == 1 ? most : 4)
                    : 0;
   for (int away = 0; away <= most && simulations_left_ > 0; ++away) {
-    const std::optional<SlotGroup> group = BuildGroup(time_, members, away, ring_size);
+    const std::optional<SlotGroup> group = BuildGroup(time_, members, away, ring_size_);
     if (group.has_value()) groups.push_back(*group);
     bool enough = false;
     if (last) {
       std::optional<TimedPlacement> placement = Time(groups);
       if (placement.has_value()) {
-        placement->ring_size = ring_size;
+        placement->ring_size = ring_size_;
+        placement->division = division_;
         Keep(*std::move(placement));
         enough = deeper-- == 0;
       }
     } else {
-      TryAway(division, set + 1, ring_size, groups);
+      TryAway(division, set + 1, groups);
     }
     if (group.has_value()) groups.pop_back();
     if (enough) return;
   }
-}
-
-void PlacementSearch::TryDivision(const Division& division, int ring_size) {
-  std::vector<SlotGroup> groups;
-  TryAway(division, 0, ring_size, groups);
 }
 
 bool PlacementSearch::MoveOne(TimedPlacement& placement, size_t group, size_t index,
@@ -132,24 +137,63 @@ bool PlacementSearch::MoveOne(TimedPlacement& placement, size_t group, size_t in
       if (other_list < 0 || (within_lists && other_list != list)) continue;
       std::vector<SlotGroup> changed = groups;
       changed[group] = Replaced(std::move(changed[group]), index, other);
-      std::optional<TimedPlacement> next = Time(std::move(changed));
-      if (next.has_value() && next->step_seconds < placement.step_seconds * kGain) {
-        next->ring_size = placement.ring_size;
-        placement = *std::move(next);
-        return true;
-      }
+      if (Accept(std::move(changed), placement)) return true;
       if (!small || simulations_left_ <= 0) break;
     }
   }
   return false;
 }
 
-void PlacementSearch::MoveBlocks(TimedPlacement& placement, bool within_lists) {
+bool PlacementSearch::Accept(std::vector<SlotGroup> groups, TimedPlacement& placement) {
+  groups.erase(std::remove_if(groups.begin(), groups.end(),
+                              [](const SlotGroup& group) { return group.slots < 1; }),
+               groups.end());
+  std::optional<TimedPlacement> next = Time(std::move(groups));
+  if (!next.has_value() || next->step_seconds >= placement.step_seconds * kGain) return false;
+  next->ring_size = placement.ring_size;
+  next->division = placement.division;
+  placement = *std::move(next);
+  return true;
+}
+
+bool PlacementSearch::ResizeOne(TimedPlacement& placement, size_t group) {
+  const std::vector<SlotGroup>& groups = placement.candidate.groups;
+  const auto with = [&](SlotGroup changed, int slots) {
+    std::vector<SlotGroup> all = groups;
+    changed.slots += slots;
+    changed.cycling = changed.blocks;
+    if (changed.slots > static_cast<int>(changed.blocks.size())) changed.slots = 0;
+    all[group] = std::move(changed);
+    return all;
+  };
+  const SlotGroup own = groups[group];
+  if (Accept(with(own, 1), placement)) return true;
+  for (size_t i = 0; i < own.blocks.size(); ++i) {
+    SlotGroup fewer = own;
+    fewer.blocks.erase(fewer.blocks.begin() + static_cast<std::ptrdiff_t>(i));
+    if (Accept(with(fewer, -1), placement) || Accept(with(fewer, 0), placement)) return true;
+    if (simulations_left_ <= 0) return false;
+  }
+  for (int block = 0; block < static_cast<int>(placement.candidate.num_blocks); ++block) {
+    if (IsStreamed(groups, block) || ListOf(lists_, block) < 0) continue;
+    SlotGroup more = own;
+    more.blocks.insert(std::lower_bound(more.blocks.begin(), more.blocks.end(), block), block);
+    if (Accept(with(more, 1), placement) || Accept(with(more, 0), placement)) return true;
+    if (simulations_left_ <= 0) return false;
+  }
+  return false;
+}
+
+void PlacementSearch::MoveBlocks(TimedPlacement& placement, bool is_fixed, bool within_lists) {
   bool moved = true;
   while (moved && simulations_left_ > 0 &&
          placement.step_seconds * kGain > placement.compute_seconds) {
     moved = false;
     for (size_t group = 0; group < placement.candidate.groups.size(); ++group) {
+      if (!is_fixed && ResizeOne(placement, group)) {
+        moved = true;
+        break;
+      }
       for (size_t i = 0; i < placement.candidate.groups[group].blocks.size(); ++i) {
         if (simulations_left_ <= 0) return;
         moved |= MoveOne(placement, group, i, within_lists);
@@ -159,10 +203,7 @@ void PlacementSearch::MoveBlocks(TimedPlacement& placement, bool within_lists) {
 }
 
 const TimedPlacement& PlacementSearch::Choose() const {
-  const auto faster = [](const TimedPlacement& a, const TimedPlacement& b) {
-    return a.step_seconds < b.step_seconds;
-  };
-  const TimedPlacement& best = *std::min_element(found_.begin(), found_.end(), faster);
+  const TimedPlacement& best = found_.front();
   const TimedPlacement* chosen = &best;
   for (const TimedPlacement& placement : found_) {
     const bool plain = placement.ring_size == kDefaultRingSize;
@@ -177,20 +218,35 @@ const TimedPlacement& PlacementSearch::Choose() const {
   return *chosen;
 }
 
-std::optional<TimedPlacement> PlacementSearch::Find(std::optional<int> ring_size) {
+std::optional<TimedPlacement> PlacementSearch::Find(std::optional<int> ring_size,
+                                                    const Candidate* plain) {
   found_.clear();
+  if (plain != nullptr) {
+    std::optional<TimedPlacement> placement = Time(plain->groups);
+    if (placement.has_value()) {
+      placement->ring_size = plain->groups.empty() ? kDefaultRingSize : plain->ring_size;
+      placement->division = kAsNumbered;
+      Keep(*std::move(placement));
+    }
+  }
   const std::vector<Division> divisions = Divisions(request_.model);
   if (divisions.empty()) return Time({});
-  for (const Division& division : divisions) {
-    if (ring_size.has_value()) {
-      TryDivision(division, *ring_size);
-      continue;
+  std::vector<int> ring_sizes(std::begin(kRingSizes), std::end(kRingSizes));
+  if (ring_size.has_value()) ring_sizes = {*ring_size};
+  for (division_ = 0; division_ < static_cast<int>(divisions.size()); ++division_) {
+    for (const int size : ring_sizes) {
+      ring_size_ = size;
+      std::vector<SlotGroup> groups;
+      TryAway(divisions[static_cast<size_t>(division_)], 0, groups);
     }
-    for (const int size : kRingSizes) TryDivision(division, size);
   }
   if (found_.empty()) return std::nullopt;
-  simulations_left_ = kMostSimulations;
-  for (TimedPlacement& placement : found_) MoveBlocks(placement, /*within_lists=*/false);
+  simulations_left_ = most_simulations_;
+  std::sort(found_.begin(), found_.end(), IsFaster);
+  for (TimedPlacement& placement : found_) {
+    MoveBlocks(placement, /*is_fixed=*/ring_size.has_value(), /*within_lists=*/false);
+  }
+  std::sort(found_.begin(), found_.end(), IsFaster);
   return Choose();
 }
 
@@ -201,7 +257,7 @@ TimedPlacement PlacementSearch::Improve(const Candidate& candidate) {
   placement->candidate.ring_size = candidate.ring_size;
   const int blocks_to_swap = candidate.blocks_to_swap;
   const int ring_size = candidate.ring_size;
-  MoveBlocks(*placement, /*within_lists=*/true);
+  MoveBlocks(*placement, /*is_fixed=*/true, /*within_lists=*/true);
   placement->candidate.blocks_to_swap = blocks_to_swap;
   placement->candidate.ring_size = ring_size;
   return *std::move(placement);
@@ -219,7 +275,8 @@ void ChooseForwardOnly(const PlanRequest& request, const BlockCosts& costs, Cand
       const int away = static_cast<int>(group.blocks.size()) - group.slots;
       // 0 slots: all that they have.
       const int own = slots == 0 ? group.slots : std::min(slots, group.slots);
-      group.cycling = away == 0 ? std::vector<int>() : time.EvenlySpacedOf(group.blocks, away + own);
+      group.cycling =
+          away == 0 ? std::vector<int>() : time.EvenlySpacedOf(group.blocks, away + own);
     }
     const TransferSchedule schedule =
         GroupSchedule(PassKind::kForwardOnly, num_blocks, groups, /*micro_batches=*/1);

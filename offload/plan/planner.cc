@@ -87,7 +87,6 @@ std::optional<Decision> FirstFit(const PlanRequest& request, const Budgets& budg
       if (!Fits(candidate, budgets)) continue;
       return Decision{std::move(candidate), 0, ring_size < wanted};
     }
-    if (wanted == 1) break;
   }
   return std::nullopt;
 }
@@ -108,13 +107,15 @@ std::optional<Decision> Fastest(const PlanRequest& request, const Budgets& budge
                                 const ActivationChoice& activations) {
   const MemoryConstraints& constraints = request.constraints;
   PlacementSearch search(request, budgets, activations);
-  std::optional<TimedPlacement> found;
-  if (!constraints.blocks_to_swap.has_value()) found = search.Find(constraints.ring_size);
-  if (found.has_value()) {
-    found->candidate.blocks_to_swap = EquivalentBlocksToSwap(request, found->candidate);
-    return Decision{std::move(found->candidate), found->step_seconds, false};
-  }
   std::optional<Decision> decision = FirstFit(request, budgets, activations);
+  if (!constraints.blocks_to_swap.has_value()) {
+    std::optional<TimedPlacement> found =
+        search.Find(constraints.ring_size, decision.has_value() ? &decision->candidate : nullptr);
+    if (!found.has_value()) return std::nullopt;
+    found->candidate.blocks_to_swap = EquivalentBlocksToSwap(request, found->candidate);
+    const bool lowered = constraints.ring_size.value_or(1) > 1 && found->ring_size == 1;
+    return Decision{std::move(found->candidate), found->step_seconds, lowered};
+  }
   if (!decision.has_value()) return std::nullopt;
   TimedPlacement improved = search.Improve(decision->candidate);
   decision->candidate = std::move(improved.candidate);
@@ -262,9 +263,9 @@ absl::StatusOr<SwapPlan> Plan(const PlanRequest& request) {
   if (!decision.has_value()) return DoesNotFit(request, budgets, activations);
   BLOCKSWAP_ASSIGN_OR_RETURN(SwapPlan plan, MakePlan(request, budgets, decision->candidate));
   if (decision->ring_lowered && !plan.exchanges()) {
-    plan.notes.push_back(
-        absl::StrCat("ring size lowered from ", constraints.ring_size.value_or(kDefaultRingSize),
-                     " to 1: only that fits the budget, copies do not overlap"));
+    plan.notes.push_back(absl::StrCat("ring size lowered from ",
+                                      constraints.ring_size.value_or(kDefaultRingSize),
+                                      " to 1: only that fits the budget, copies do not overlap"));
   }
   return plan;
 }

@@ -30,10 +30,10 @@ void ExplainWindow(const Candidate& candidate, SwapPlan& plan) {
     fixed_in_passes += static_cast<int>(group.blocks.size() - group.cycling.size());
   }
   if (fixed_in_passes == 0) return;
-  plan.notes.push_back(absl::StrCat(
-      "all ", candidate.streamed.size(), " blocks with a host copy share ", candidate.slots,
-      " slots in a training step; a forward-only pass leaves ", fixed_in_passes,
-      " of them in place and moves the others"));
+  plan.notes.push_back(absl::StrCat("all ", candidate.streamed.size(),
+                                    " blocks with a host copy share ", candidate.slots,
+                                    " slots in a training step; a forward-only pass leaves ",
+                                    fixed_in_passes, " of them in place and moves the others"));
 }
 
 void ExplainActivations(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
@@ -44,17 +44,17 @@ void ExplainActivations(const PlanRequest& request, const Candidate& candidate, 
                                       "recomputing them: memory was left for that"));
   }
   if (choice.num_offloaded > 0) {
-    plan.notes.push_back(absl::StrCat(
-        "the inputs of ", choice.num_offloaded, " blocks wait on the host (",
-        base::FormatByteSize(candidate.boundary_host_bytes), ")",
-        request.constraints.activation_offload == Toggle::kOn
-            ? ": activation_offload is on"
-            : ": the budget does not hold them all on the device"));
+    plan.notes.push_back(absl::StrCat("the inputs of ", choice.num_offloaded,
+                                      " blocks wait on the host (",
+                                      base::FormatByteSize(candidate.boundary_host_bytes), ")",
+                                      request.constraints.activation_offload == Toggle::kOn
+                                          ? ": activation_offload is on"
+                                          : ": the budget does not hold them all on the device"));
   }
   if (choice.block_major) {
-    plan.notes.push_back(absl::StrCat("all ", request.micro_batches,
-                                      " micro-batches of a step go through each block together: ",
-                                      "one upload serves them all"));
+    plan.notes.push_back(absl::StrCat(
+        "all ", request.micro_batches,
+        " micro-batches of a step go through each block together: ", "one upload serves them all"));
   }
 }
 
@@ -63,16 +63,15 @@ void ExplainTiers(const PlanRequest& request, const Budgets& budgets, const Host
   const bool wanted = request.constraints.pin_policy == PinPolicy::kAuto;
   const int64_t pageable = plan.prediction.pageable_bytes;
   if (pageable > 0 && wanted && !request.base_trains) {
-    plan.notes.push_back(absl::StrCat(base::FormatByteSize(pageable),
-                                      " of host masters stay pageable: only ",
-                                      base::FormatByteSize(request.lockable_bytes),
-                                      " may be page-locked"));
+    plan.notes.push_back(
+        absl::StrCat(base::FormatByteSize(pageable), " of host masters stay pageable: only ",
+                     base::FormatByteSize(request.lockable_bytes), " may be page-locked"));
   }
   if (tiers.file_bytes > 0) {
-    plan.notes.push_back(absl::StrCat(
-        base::FormatByteSize(tiers.file_bytes),
-        " of blocks are read from the checkpoint at each use: the host has ",
-        base::FormatByteSize(budgets.host_bytes), " for masters"));
+    plan.notes.push_back(
+        absl::StrCat(base::FormatByteSize(tiers.file_bytes),
+                     " of blocks are read from the checkpoint at each use: the host has ",
+                     base::FormatByteSize(budgets.host_bytes), " for masters"));
   }
 }
 
@@ -149,9 +148,8 @@ void PredictTimes(const PlanRequest& request, const Candidate& candidate, const 
   prediction.step = absl::Seconds(times.cycle + other);
   prediction.bound =
       absl::Seconds(EvenSpacingBound(plan.training, PassKind::kTraining, costs) + other);
-  const double flushed =
-      Repeats(request, candidate) *
-      FlushedRingBound(candidate.streamed, PassKind::kTraining, costs);
+  const double flushed = Repeats(request, candidate) *
+                         FlushedRingBound(candidate.streamed, PassKind::kTraining, costs);
   prediction.even_spacing_bound = absl::Seconds(flushed + other);
 }
 

@@ -130,9 +130,9 @@ Budgets EffectiveBudgets(const PlanRequest& request) {
                                   "vram_budget", "free on the device", budgets.notes);
   budgets.host_bytes = Tightest(constraints.host_budget_bytes, request.host_available_bytes,
                                 "host_budget", "available on the host", budgets.notes);
-  budgets.may_use_file =
-      request.may_stream_from_file && !Exchanges(request) && !request.base_trains &&
-      request.constraints.pin_policy != PinPolicy::kRequired;
+  budgets.may_use_file = request.may_stream_from_file && !Exchanges(request) &&
+                         !request.base_trains &&
+                         request.constraints.pin_policy != PinPolicy::kRequired;
   return budgets;
 }
 
@@ -153,8 +153,7 @@ Candidate SmallestCandidate(const PlanRequest& request, int ring_size, bool free
 
 bool Fits(const Candidate& candidate, const Budgets& budgets) {
   if (budgets.device_bytes > 0 && candidate.device_bytes > budgets.device_bytes) return false;
-  return budgets.host_bytes == 0 ||
-         HostNeed(candidate, budgets.may_use_file) <= budgets.host_bytes;
+  return budgets.host_bytes == 0 || HostNeed(candidate, budgets.may_use_file) <= budgets.host_bytes;
 }
 
 absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets,

@@ -14,8 +14,8 @@
 namespace blockswap::offload {
 
 struct Budgets {
-  int64_t device_bytes = 0;  // 0: no limit known
-  int64_t host_bytes = 0;    // 0: no limit known
+  int64_t device_bytes = 0;   // 0: no limit known
+  int64_t host_bytes = 0;     // 0: no limit known
   bool may_use_file = false;  // masters beyond host_bytes may stay in the checkpoint file
   std::vector<std::string> notes;
 };
@@ -25,7 +25,8 @@ Budgets EffectiveBudgets(const PlanRequest& request);
 
 bool Fits(const Candidate& candidate, const Budgets& budgets);
 
-// Needs least of the device: a plain ring of `ring_size` with the number of blocks, or the fixed one.
+// Needs least of the device: a plain ring of `ring_size` with the number of blocks, or the fixed
+// one.
 Candidate SmallestCandidate(const PlanRequest& request, int ring_size, bool free_choice,
                             const ActivationChoice& activations);
 

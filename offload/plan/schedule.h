@@ -46,8 +46,8 @@ std::vector<int> Visits(PassKind kind, int num_blocks, int micro_batches);
 TransferSchedule RingSchedule(PassKind kind, int num_blocks, const std::vector<int>& streamed,
                               int ring_size, int micro_batches);
 
-// Every group runs a ring of its own over one copy lane. With as many slots as all blocks less those
-// that are away, the ring of a training step is a window that slides over the whole group.
+// Every group runs a ring of its own over one copy lane. With as many slots as all blocks less
+// those that are away, the ring of a training step is a window that slides over the whole group.
 // REQUIRES: groups disjoint; more slots than blocks that do not cycle, where any do.
 TransferSchedule GroupSchedule(PassKind kind, int num_blocks, const std::vector<SlotGroup>& groups,
                                int micro_batches);

@@ -25,8 +25,8 @@ struct SlotLayout {
   int64_t host_bytes() const;
 };
 
-// Pinned buffers that pageable masters pass through on a device that copies from pinned memory only.
-// More than a few never wait for each other: there is one copy lane.
+// Pinned buffers that pageable masters pass through on a device that copies from pinned memory
+// only. More than a few never wait for each other: there is one copy lane.
 inline constexpr int kMostStagingBuffers = 4;
 inline constexpr int kExchangeStagingBuffers = 2;
 int NumStagingBuffers(const SwapPlan& plan);
@@ -34,9 +34,9 @@ int NumStagingBuffers(const SwapPlan& plan);
 // Bytes of the slots that a streamed block of this size goes into: the smallest that hold it.
 int64_t SlotBytesFor(const SwapPlan& plan, int64_t block_bytes);
 
-// H2D only: the slots are plan.slot_sizes, or all plan.slot_bytes; masters have their blocks' own size. Exchange: when the
-// model has a few sizes of block (two lists) and the schedules exchange blocks of one size only,
-// each size has slots of its own; else all are plan.slot_bytes.
+// H2D only: the slots are plan.slot_sizes, or all plan.slot_bytes; masters have their blocks' own
+// size. Exchange: when the model has a few sizes of block (two lists) and the schedules exchange
+// blocks of one size only, each size has slots of its own; else all are plan.slot_bytes.
 SlotLayout LayoutSlots(const SwapPlan& plan, const std::vector<BlockProfile>& blocks);
 
 }  // namespace blockswap::offload

@@ -49,8 +49,8 @@ void MoveBoundaries(const TransferSchedule& schedule, const std::vector<bool>& b
   const int coming = schedule.visits[next];
   if (costs.boundary_h2d[coming] <= 0) return;
   // It was sent for when the visit before this one had ended: one visit ahead.
-  state.h2d = std::max({state.h2d, state.visit_began, state.boundary[coming]}) +
-              costs.boundary_h2d[coming];
+  state.h2d =
+      std::max({state.h2d, state.visit_began, state.boundary[coming]}) + costs.boundary_h2d[coming];
   state.h2d_busy += costs.boundary_h2d[coming];
   state.boundary[coming] = state.h2d;
 }

@@ -45,8 +45,8 @@ CycleTimes SimulateCycle(const TransferSchedule& schedule, PassKind kind, Transf
 // faster.
 double EvenSpacingBound(const TransferSchedule& schedule, PassKind kind, const BlockCosts& costs);
 
-// facts/offload.md 5.2, residents evenly spaced and a ring that is emptied at the turn and at the end
-// of a step: every streamed block is loaded once in each direction.
+// facts/offload.md 5.2, residents evenly spaced and a ring that is emptied at the turn and at the
+// end of a step: every streamed block is loaded once in each direction.
 double FlushedRingBound(const std::vector<int>& streamed, PassKind kind, const BlockCosts& costs);
 
 // facts/offload.md 5.2, contiguous placement with one block of look-ahead: what streaming the last

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
+#include "offload/plan/layer_schedule.h"
 
 namespace blockswap::offload {
 namespace {
@@ -79,8 +80,7 @@ absl::Status ValidateSchedule(const SwapPlan& plan, const TransferSchedule& sche
   }
   const auto may_move = [&](int block) {
     return block >= 0 && block < num_blocks &&
-           (plan.exchanges() ||
-            plan.blocks[block].residence == Residence::kStreamed);
+           (plan.exchanges() || plan.blocks[block].residence == Residence::kStreamed);
   };
   int previous = 0;
   for (const Transfer& transfer : schedule.transfers) {
@@ -188,13 +188,16 @@ absl::Status ValidatePlan(const SwapPlan& plan, const std::vector<BlockProfile>&
   }
   // In exchange mode every block may come to sit in any slot.
   const auto uses_slot = [&plan](int block) {
-    return plan.slots > 0 && (plan.exchanges() ||
-                              plan.blocks[block].residence == Residence::kStreamed);
+    return plan.slots > 0 &&
+           (plan.exchanges() || plan.blocks[block].residence == Residence::kStreamed);
   };
   int64_t largest = 0;
   for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
     BLOCKSWAP_RETURN_IF_ERROR(ValidateBlock(blocks[block], block));
     if (uses_slot(block)) largest = std::max(largest, blocks[block].bytes);
+  }
+  if (plan.granularity == Granularity::kLayer && plan.num_streamed() > 0) {
+    return ValidateLayerWindow(plan, blocks);
   }
   if ((plan.num_streamed() > 0) != (plan.slots > 0)) {
     return BadPlan(

@@ -55,6 +55,42 @@ struct TransferSchedule {
   bool operator==(const TransferSchedule&) const = default;
 };
 
+// Layer granularity. A unit is one linear of a streamed block; it moves into a byte window at an exact offset.
+struct LayerUnit {
+  int block = 0;
+  int layer = 0;  // index into BlockProfile::layers
+  bool operator==(const LayerUnit&) const = default;
+};
+
+// Once visit `after_visit` is over, load `unit` at `offset` of the window, over whatever is there.
+struct LayerLoad {
+  int after_visit = 0;
+  int unit = 0;
+  int64_t offset = 0;
+  bool operator==(const LayerLoad&) const = default;
+};
+
+struct LayerPlace {
+  int unit = 0;
+  int64_t offset = 0;
+  bool operator==(const LayerPlace&) const = default;
+};
+
+// One cycle: the units in the order in which they are asked for, loads sorted by after_visit, and what is in the window when
+// the cycle starts. A unit asked for twice in a row is one visit.
+struct LayerSchedule {
+  std::vector<int> visits;
+  std::vector<LayerLoad> loads;
+  std::vector<LayerPlace> initial;
+  bool operator==(const LayerSchedule&) const = default;
+};
+
+struct LayerWindow {
+  int64_t bytes = 0;  // the largest unit and the second largest
+  std::vector<LayerUnit> units;
+  LayerSchedule training, forward_only;
+};
+
 // What the planner expects. Times are zero when no compute speed is known.
 struct Prediction {
   int64_t device_bytes = 0;                 // peak, all tags
@@ -83,8 +119,10 @@ struct SwapPlan {
   // The base trains: every block has a master, which the optimizer changes on the host after its gradient has come down.
   // Weights themselves never go down, so the schedules are those of a ring, whatever `mode` says.
   bool base_trains = false;
+  // At layer granularity they name the visits only: what moves is in `window`, and there are no slots.
   TransferSchedule training;
   TransferSchedule forward_only;
+  LayerWindow window;
   Prediction prediction;
   int blocks_to_swap = 0;                   // in the user's numbering
   int64_t vram_budget_bytes = 0;            // what it was made for; 0: no limit
