@@ -5,6 +5,7 @@
 #include "worker/commands/bench_step.h"
 #include "worker/commands/command.h"
 #include "worker/commands/inspect.h"
+#include "worker/commands/link_test.h"
 #include "worker/commands/probe.h"
 #include "worker/commands/run.h"
 #include "worker/commands/train.h"
@@ -30,6 +31,7 @@ constexpr Command kCommands[] = {
     {"probe", blockswap::worker::RunProbe,
      "run one forward (and backward) of a checkpoint on given inputs"},
     {"inspect", blockswap::worker::RunInspect, "say what a checkpoint holds"},
+    {"link-test", blockswap::worker::RunLinkTest, "measure the bus between host and device"},
     {"bench-step", blockswap::worker::RunBenchStep, "time training steps on random inputs"},
     {"version", RunVersion, "print the version"},
 };

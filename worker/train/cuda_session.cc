@@ -16,19 +16,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/cuda_device.h"
-#include "offload/host/pinned_arena.h"
 #include "worker/kernels/torch_boundary.h"
 
 namespace blockswap::worker {
 namespace {
-
-constexpr int64_t kTrialBytes = int64_t{64} << 20;  // long enough to reach the link's plateau
-constexpr int kTrialRepeats = 3;
 
 // LibTorch caps its own allocator by a fraction of the card. It reads the variable when its backend
 // is loaded.
@@ -50,22 +44,9 @@ absl::Status LoadBackend() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> BestCopySeconds(offload::DeviceRuntime* runtime, offload::DeviceSpan device,
-                                       std::byte* host, bool to_device) {
-  double best = 0;
-  for (int i = 0; i < kTrialRepeats; ++i) {
-    const absl::Time begin = absl::Now();
-    if (to_device) {
-      BLOCKSWAP_RETURN_IF_ERROR(runtime->CopyToDevice(device, host));
-      BLOCKSWAP_RETURN_IF_ERROR(runtime->SynchronizeStream(offload::Stream::kHostToDevice));
-    } else {
-      BLOCKSWAP_RETURN_IF_ERROR(runtime->CopyToHost(host, device));
-      BLOCKSWAP_RETURN_IF_ERROR(runtime->SynchronizeStream(offload::Stream::kDeviceToHost));
-    }
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    if (i == 0 || seconds < best) best = seconds;
-  }
-  return best;
+c10::CachingAllocator::Stat ReservedBytes(at::Device device) {
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }
 
 }  // namespace
@@ -96,32 +77,16 @@ absl::StatusOr<CudaSession> OpenCudaSession(int ordinal, std::optional<int64_t> 
   return session;
 }
 
-absl::StatusOr<offload::LinkProfile> MeasureCudaLink(offload::DeviceRuntime* runtime) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const offload::DeviceSpan device,
-                             runtime->AllocateArena(kTrialBytes, offload::MemoryTag::kOther));
-  const auto measure = [&]() -> absl::StatusOr<offload::LinkProfile> {
-    BLOCKSWAP_ASSIGN_OR_RETURN(
-        const offload::PinnedArena pinned,
-        offload::PinnedArena::Create(runtime, kTrialBytes, offload::PinnedArena::Lock::kYes));
-    offload::LinkProfile link;
-    BLOCKSWAP_ASSIGN_OR_RETURN(const double down,
-                               BestCopySeconds(runtime, device, pinned.data(), /*to_device=*/true));
-    BLOCKSWAP_ASSIGN_OR_RETURN(
-        const double up, BestCopySeconds(runtime, device, pinned.data(), /*to_device=*/false));
-    link.h2d_bytes_per_second = static_cast<double>(kTrialBytes) / down;
-    link.d2h_bytes_per_second = static_cast<double>(kTrialBytes) / up;
-    link.pageable_bytes_per_second =
-        link.h2d_bytes_per_second / 2;  // staged through pinned buffers: one more host copy
-    return link;
-  };
-  absl::StatusOr<offload::LinkProfile> link = measure();
-  runtime->FreeArena(device, offload::MemoryTag::kOther);
-  return link;
+int64_t CudaFrameworkBytesPeak(at::Device device) { return ReservedBytes(device).peak; }
+
+int64_t CudaFrameworkBytes(at::Device device) { return ReservedBytes(device).current; }
+
+void CudaResetPeaks(at::Device device) {
+  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
 }
 
-int64_t CudaFrameworkBytesPeak(at::Device device) {
-  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+void CudaReleaseCached(at::Device device) {
+  c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
 }  // namespace blockswap::worker

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "offload/device/device_runtime.h"
-#include "offload/plan/planner.h"
 
 namespace blockswap::worker {
 
@@ -28,11 +27,13 @@ bool CudaIsPresent();
 // driver, no such device, or a LibTorch without CUDA, and which.
 absl::StatusOr<CudaSession> OpenCudaSession(int ordinal, std::optional<int64_t> budget_bytes);
 
-// Bandwidth of page-locked and pageable copies, by a short trial.
-absl::StatusOr<offload::LinkProfile> MeasureCudaLink(offload::DeviceRuntime* runtime);
-
 // Peak of what LibTorch's caching allocator took from the device.
 int64_t CudaFrameworkBytesPeak(at::Device device);
+// What it holds now, cached blocks included.
+int64_t CudaFrameworkBytes(at::Device device);
+void CudaResetPeaks(at::Device device);
+// Gives cached blocks back to the device.
+void CudaReleaseCached(at::Device device);
 
 }  // namespace blockswap::worker
 
