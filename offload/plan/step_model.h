@@ -19,8 +19,8 @@ struct BlockCosts {
   std::vector<double> d2h;
   // Saved inputs that wait on the host: down after the forward visit, back one visit ahead of the
   // backward one. Empty: they stay on the device.
-  std::vector<double> boundary_h2d;
-  std::vector<double> boundary_d2h;
+  std::vector<double> boundary_h2d = {};
+  std::vector<double> boundary_d2h = {};
 };
 
 struct CycleTimes {
