@@ -166,6 +166,15 @@ def expected_tensors(model, adapter, scales, inputs):
     return expected
 
 
+def expected_weight_gradients(model, inputs):
+    """Runs model without an adapter; returns what the probe must write with --grad --weight_grad besides the rest."""
+    model.requires_grad_(True)
+    expected = expected_tensors(model, {}, {}, inputs)
+    for name, parameter in model.named_parameters():
+        expected[f"grad.{name}"] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return expected
+
+
 @dataclasses.dataclass
 class Reference:
     case: Case

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gRPC client in another language: stubs made from proto/, against a real blockswapd over its Unix socket."""
 
+import json
 import math
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import urllib.request
 import uuid
@@ -171,6 +173,34 @@ def test_plan_is_answered_without_a_job(training, api):
     assert answer.total_steps == 3
 
 
+def test_plan_for_a_known_card_has_times_and_alternatives(training, api):
+    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
+    request = api.training.PlanJobRequest(spec=spec, device_profile="rtx4090")
+    answer = training.PlanJob(request, timeout=30)
+    assert answer.device == "device_profiles/rtx4090"
+    plan = answer.plan
+    step = plan.step_time.ToNanoseconds()
+    assert step > 0
+    assert step == pytest.approx(plan.compute_time.ToNanoseconds() + plan.stall_time.ToNanoseconds(), abs=2)
+    assert plan.bound_time.ToNanoseconds() <= step * 1.000001
+    assert len(plan.streamed_blocks) == 4
+    assert answer.alternatives
+    for other in answer.alternatives:
+        assert other.vram_budget_bytes != plan.device_bytes
+        assert other.saves
+        assert not other.fits or other.device_bytes <= other.vram_budget_bytes
+    json.loads(plan.json)
+
+
+def test_plan_for_an_unknown_card_names_the_known_ones(training, api):
+    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
+    request = api.training.PlanJobRequest(spec=spec, device_profile="voodoo2")
+    with pytest.raises(grpc.RpcError) as refused:
+        training.PlanJob(request, timeout=30)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "rtx4090" in refused.value.details()
+
+
 def test_submitted_job_is_watched_to_its_end(finished_job, api):
     job, events = finished_job
     assert job.state == api.event.JOB_STATE_SUCCEEDED, f"{job.failure}\n{job.state_message}"
@@ -213,6 +243,23 @@ def test_log_of_a_finished_job_ends(finished_job, training, api):
     assert b"".join(chunk.text for chunk in rest) == text[half:]
 
 
+def test_second_job_on_the_same_base_finds_its_weights_in_memory(finished_job, submit, daemon, training, api):
+    def log_of(job):
+        chunks = training.StreamJobLogs(api.training.StreamJobLogsRequest(name=job.name, offset=0), timeout=30)
+        return b"".join(chunk.text for chunk in chunks).decode()
+
+    second = submit("again")
+    for _ in training.WatchJobs(api.training.WatchJobsRequest(job=second.name), timeout=JOB_SECONDS):
+        pass
+    shared = r"weights shared with other jobs: (\S+ \S+) read for all, (\S+ \S+) found in memory"
+    first_read, first_found = re.search(shared, log_of(finished_job[0])).groups()
+    second_read, second_found = re.search(shared, log_of(second)).groups()
+    assert (first_found, second_read) == ("0 B", "0 B")
+    assert second_found == first_read
+    (kept,) = re.findall(r'^blockswap_shared_master_bytes\{state="unused"\} (\S+)$', daemon.metrics(), re.MULTILINE)
+    assert float(kept) > 0
+
+
 def test_running_job_is_cancelled(submit, training, api):
     job = submit("endless", steps=1_000_000)
     watch = training.WatchJobs(api.training.WatchJobsRequest(job=job.name), timeout=JOB_SECONDS)
@@ -227,6 +274,68 @@ def test_running_job_is_cancelled(submit, training, api):
     job = training.GetJob(api.training.GetJobRequest(name=job.name), timeout=10)
     assert job.state == api.event.JOB_STATE_CANCELLED
     assert list((pathlib.Path(job.output_directory) / "checkpoints").glob("step-*"))
+
+
+def update_memory(training, api, name, mask, etag="", **memory):
+    job = api.training.Job(name=name, etag=etag, spec=json_format.ParseDict({"memory": memory}, api.job.JobSpec()))
+    request = api.training.UpdateJobRequest(job=job)
+    request.update_mask.paths.extend(mask)
+    return training.UpdateJob(request, timeout=30)
+
+
+def test_running_job_takes_new_memory_settings(submit, training, api, daemon, programs):
+    job = submit("elastic", steps=1_000_000)
+    watch = training.WatchJobs(api.training.WatchJobsRequest(job=job.name), timeout=JOB_SECONDS)
+    for event in watch:
+        if event.progress.step >= 1:
+            break
+    updated = update_memory(training, api, job.name, ["memory.blocks_to_swap"], blocks_to_swap="2")
+    assert updated.spec.memory.blocks_to_swap == "2"
+    seen = []
+    for event in watch:
+        seen.append(event.type)
+        if event.type == api.event.JobEvent.TYPE_PLAN_READY:
+            break
+    assert seen.index(api.event.JobEvent.TYPE_UPDATED) < len(seen) - 1
+    command = ["update", job.name.removeprefix("jobs/"), "--set", "memory.blocks_to_swap=3", "--set", "labels.a=b"]
+    programs.run("blockswap", "--server", f"unix:{daemon.socket}", *command)
+    job = training.GetJob(api.training.GetJobRequest(name=job.name), timeout=10)
+    assert (job.spec.memory.blocks_to_swap, dict(job.spec.labels)) == ("3", {"a": "b"})
+    cancel = api.training.CancelJobRequest(name=job.name, mode=api.training.CancelJobRequest.MODE_NOW)
+    training.CancelJob(cancel, timeout=10)
+    for event in watch:
+        pass
+
+
+def test_update_refuses_what_cannot_change_all_at_once(finished_job, training, api):
+    job, _ = finished_job
+    with pytest.raises(grpc.RpcError) as caught:
+        update_memory(training, api, job.name, ["training.max_steps", "memory.ring_sise", "state"])
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    fields = [violation.field for violation in details(caught.value)[1].field_violations]
+    assert fields == ["training.max_steps", "memory.ring_sise", "state"]
+
+
+def test_update_with_a_stale_etag_is_refused(finished_job, training, api):
+    job, _ = finished_job
+    with pytest.raises(grpc.RpcError) as caught:
+        update_memory(training, api, job.name, ["labels"], etag="v0")
+    assert caught.value.code() == grpc.StatusCode.ABORTED
+    assert details(caught.value)[0].reason == "ETAG_MISMATCH"
+
+
+def test_link_of_the_device_is_measured_once_and_shown(daemon, api, programs):
+    measured = json.loads(programs.run("blockswap-worker", "link-test", "--device", "host", "-o", "json").stdout)
+    assert measured["h2d_bytes_per_second"] > 0 and 1 <= measured["duplex_factor"] <= 2
+    stub = api.admin_stub(daemon.channel)
+    deadline = time.monotonic() + START_SECONDS
+    link = None
+    while time.monotonic() < deadline and (link is None or link.h2d_bytes_per_second == 0):
+        (device,) = stub.ListDevices(api.admin.ListDevicesRequest(), timeout=10).devices
+        link = device.link
+    assert link.h2d_bytes_per_second > 0 and link.pageable_bytes_per_second > 0
+    shown = programs.run("blockswap", "--server", f"unix:{daemon.socket}", "devices").stdout
+    assert "GB/s" in shown
 
 
 def test_cancelling_again_changes_nothing(finished_job, training, api):

@@ -24,6 +24,8 @@ PLACEMENTS = (
     ("--blocks_to_swap", 5, "--ring_size", 9),
     ("--blocks_to_swap", 2, "--mode", "exchange"),
     ("--blocks_to_swap", 5, "--mode", "exchange"),
+    ("--blocks_to_swap", 3, "--granularity", "layer"),
+    ("--blocks_to_swap", 5, "--granularity", "layer"),
 )
 
 
@@ -113,6 +115,24 @@ def test_streamed_blocks_give_the_bytes_of_resident_ones(probe, reference, resid
     assert json.loads(done.stdout)["blocks_streamed"] == placement[1]
 
 
+def test_modulation_on_the_host_equals_diffusers(probe, reference):
+    _, output = probe(reference, "--host_modulation", "on")
+    assert_matches(reference.expected, output)
+
+
+@pytest.mark.parametrize("granularity", ["block", "layer"])
+def test_modulation_on_the_host_gives_the_same_bytes_streamed(probe, masked, granularity):
+    on = ("--host_modulation", "on")
+    done, resident = probe(masked, *on)
+    streamed_done, streamed = probe(masked, *on, "--blocks_to_swap", 5, "--granularity", granularity)
+    assert streamed.read_bytes() == resident.read_bytes()
+    # A third of a block's weights never reaches the device.
+    weights = json.loads(done.stdout)["device_weight_bytes_peak"]
+    whole = json.loads(probe(masked)[0].stdout)["device_weight_bytes_peak"]
+    assert 0.60 * whole < weights < 0.70 * whole
+    assert json.loads(streamed_done.stdout)["device_weight_bytes_peak"] < weights
+
+
 def test_the_same_command_gives_the_same_bytes(probe, masked):
     command = ("--blocks_to_swap", 4, "--ring_size", 2)
     assert probe(masked, *command)[1].read_bytes() == probe(masked, *command)[1].read_bytes()
@@ -134,6 +154,26 @@ def test_without_adapter_only_the_input_gets_a_gradient(probe, masked):
     expected = reference_model.expected_tensors(model, {}, {}, load_file(masked.inputs))
     _, output = probe(masked, adapter=None)
     assert_matches(expected, output)
+
+
+def test_gradients_of_every_base_weight_equal_diffusers(probe, reference):
+    model = reference_model.random_model(reference.case, reference.seed)
+    expected = reference_model.expected_weight_gradients(model, load_file(reference.inputs))
+    assert len(expected) == 2 + len(list(model.named_parameters()))
+    _, resident = probe(reference, "--weight_grad", adapter=None)
+    assert_matches(expected, resident)
+    _, streamed = probe(reference, "--weight_grad", "--blocks_to_swap", 5, "--ring_size", 1, adapter=None)
+    assert streamed.read_bytes() == resident.read_bytes()
+
+
+def test_bf16_gradients_of_base_weights_are_close(probe, masked):
+    model = reference_model.random_model(masked.case, masked.seed)
+    expected = reference_model.expected_weight_gradients(model, load_file(masked.inputs))
+    _, output = probe(masked, "--weight_grad", adapter=None, dtype="bf16")
+    actual = load_file(output)
+    keys = [key for key in expected if key.startswith("grad.")]
+    error = torch.cat([(actual[key] - expected[key]).flatten() for key in keys])
+    assert error.norm() < BF16_TOLERANCE * torch.cat([expected[key].flatten() for key in keys]).norm()
 
 
 def test_bf16_is_close(probe, reference):

@@ -47,6 +47,17 @@ absl::StatusOr<ProbeSubject> OpenSubject(const ProbeOptions& options) {
                                                  : FindFamily(options.architecture));
   BLOCKSWAP_ASSIGN_OR_RETURN(subject.model, DescribeModel(*subject.family, *subject.source,
                                                           options.dtype, options.quantization));
+  if (options.weight_gradients &&
+      (options.host_modulation || subject.model.quantization != Quantization::kNone)) {
+    return absl::InvalidArgumentError(
+        "--weight_grad needs plain weights on the device: neither --host_modulation on nor "
+        "quantised ones");
+  }
+  if (options.host_modulation && !subject.family->SetHostModulation(true, &subject.model)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--host_modulation on: no weights of ", subject.model.family,
+        " depend on the time embedding alone; use off"));
+  }
   if (!options.adapter.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(subject.adapter, LayoutOfFile(options.adapter, subject.model));
   }
@@ -70,6 +81,7 @@ absl::StatusOr<offload::SwapPlan> MakePlan(const ProbeOptions& options, const Pr
   request.constraints.ring_size = options.ring_size;
   request.constraints.mode = options.mode;
   request.constraints.pin_policy = options.pin_policy;
+  request.constraints.granularity = options.granularity;
   return offload::Plan(request);
 }
 
@@ -208,9 +220,6 @@ absl::Status RemoveStaleOutput(const ProbeOptions& options) {
 
 absl::StatusOr<std::string> Probe(const ProbeOptions& options) {
   BLOCKSWAP_RETURN_IF_ERROR(RemoveStaleOutput(options));
-  if (options.granularity == offload::Granularity::kLayer) {
-    return absl::InvalidArgumentError("--granularity layer is not available yet, use block");
-  }
   std::string report;
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
     BLOCKSWAP_ASSIGN_OR_RETURN(const ProbeSubject subject, OpenSubject(options));

@@ -23,6 +23,7 @@ struct ProbeOptions {
   offload::TransferMode mode = offload::TransferMode::kH2dOnly;
   offload::Granularity granularity = offload::Granularity::kBlock;
   offload::PinPolicy pin_policy = offload::PinPolicy::kAuto;
+  bool host_modulation = false;  // Note [Host modulation]
   bool gradients = false;
   std::optional<int> fp8_weights;  // also write the codes and scales of this block
   bool weight_gradients = false;  // of every base weight; needs `gradients`

@@ -73,11 +73,27 @@ void CheckPatterns(const char* field, const Patterns& patterns, FieldChecker* ch
   result->assign(patterns.begin(), patterns.end());
 }
 
+void RefuseAdapterSettings(const v1::NetworkSpec& spec, FieldChecker* check) {
+  const std::pair<const char*, bool> settings[] = {
+      {"network.rank", spec.has_rank()},
+      {"network.alpha", spec.has_alpha()},
+      {"network.include_patterns", !spec.include_patterns().empty()},
+      {"network.exclude_patterns", !spec.exclude_patterns().empty()},
+      {"network.weights", !spec.weights().empty()}};
+  for (const auto& [field, given] : settings) {
+    if (!given) continue;
+    check->Violate(field, "is a setting of an adapter, and network.type none trains the base itself");
+  }
+}
+
 void CheckNetwork(const v1::NetworkSpec& spec, const Roots& roots, FieldChecker* check,
                   NetworkConfig* config) {
-  config->trains_base = spec.type() == "none";
-  int only = 0;
-  check->Choice<int>("network.type", spec.type(), {{"lora", 0}}, {"none"}, &only);
+  check->Choice<bool>("network.type", spec.type(), {{"lora", false}, {"none", true}}, {},
+                      &config->trains_base);
+  if (config->trains_base) {
+    RefuseAdapterSettings(spec, check);
+    return;
+  }
   check->Whole("network.rank", spec.has_rank(), spec.rank(), 1, 4096, &config->rank);
   check->Real("network.alpha", spec.has_alpha(), spec.alpha(), FieldChecker::Bound::kClosed, 0,
               FieldChecker::Bound::kClosed, 1e6, &config->alpha);
@@ -127,6 +143,11 @@ void CheckMemory(const v1::JobSpec& job, FieldChecker* check, TrainConfig* confi
         "memory.mode",
         "h2d_only never writes weights back, so it needs a frozen base: network.type none "
         "needs memory.mode exchange");
+  }
+  if (config->network.trains_base && config->model.quantization != Quantization::kNone) {
+    check->Violate("model.quantization",
+                   "must be none with network.type none: codes of fp8_scaled are frozen, a base that "
+                   "trains needs weights of the file's own type");
   }
   check->Whole("memory.ring_size", spec.has_ring_size(), spec.ring_size(), 1, 1024,
                &memory->ring_size);

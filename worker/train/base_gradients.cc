@@ -23,7 +23,7 @@ int64_t LargestBlock(const std::vector<BaseUnit>& units) {
 BaseGradients::BaseGradients(const std::vector<BaseUnit>* units, Dtype dtype, at::Device device)
     : units_(units), has_sum_(units->size(), false) {
   {
-    const MemoryScope scope(offload::MemoryTag::kAdapter);
+    const MemoryScope scope(offload::MemoryTag::kActivations);
     const at::TensorOptions options = at::TensorOptions().device(device);
     block_ = at::zeros({LargestBlock(*units)}, options.dtype(ToScalarType(dtype)));
     edges_ = at::zeros({units->front().elements}, options.dtype(at::kFloat));

@@ -21,8 +21,8 @@ namespace blockswap::worker {
 // c10::Error.
 class BaseGradients {
  public:
-  // `units` outlive the object. Device buffers are charged as adapter memory: trained parameters'
-  // gradients.
+  // `units` outlive the object. Device buffers are charged as activations, which is where the
+  // planner counts them (ModelProfile::gradient_bytes).
   BaseGradients(const std::vector<BaseUnit>* units, Dtype dtype, at::Device device);
 
   // A step begins.

@@ -102,8 +102,11 @@ absl::Status BaseTraining::Update(double norm, double max_norm, double learning_
 absl::Status BaseTraining::Publish(int unit) {
   if (unit > 0) return PublishBlock(unit - 1);
   const std::vector<at::Tensor> edges = model_->edge_tensors();
-  for (size_t i = 0; i < edges.size(); ++i)
-    edges[i].copy_(gradients_->View(masters_[0], 0, static_cast<int>(i)));
+  for (size_t i = 0; i < edges.size(); ++i) {
+    // Rounded on the host: nothing is allocated on the device.
+    edges[i].copy_(
+        gradients_->View(masters_[0], 0, static_cast<int>(i)).to(edges[i].scalar_type()));
+  }
   return absl::OkStatus();
 }
 

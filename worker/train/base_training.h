@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "offload/swap/block_swapper.h"
 #include "worker/config/job_inspection.h"
+#include "worker/family/base_layout.h"
 #include "worker/model/model.h"
 #include "worker/optimizer/adamw.h"
 #include "worker/train/base_gradients.h"
-#include "worker/family/base_layout.h"
 #include "worker/train/trainable.h"
 
 namespace blockswap::worker {

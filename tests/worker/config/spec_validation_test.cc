@@ -227,13 +227,27 @@ TEST_F(SpecValidationTest, RefusesBadWordsWithTheNearestChoice) {
   }
 }
 
-TEST_F(SpecValidationTest, SaysWhatIsNotAvailableYet) {
+TEST_F(SpecValidationTest, ReadsABaseThatTrains) {
+  const auto train_base = [](auto& s) {
+    s.clear_network();
+    s.mutable_network()->set_type("none");
+    s.mutable_memory()->set_mode("exchange");
+  };
+  const SpecResult result = With(train_base);
+  ASSERT_TRUE(result.config.has_value());
+  EXPECT_TRUE(result.config->network.trains_base);
   ExpectViolation(
-      [](auto& s) {
-        s.mutable_network()->set_type("none");
-        s.mutable_memory()->set_mode("exchange");
+      [&](auto& s) {
+        train_base(s);
+        s.mutable_network()->set_rank(8);
       },
-      "network.type", "\"none\" is not available yet");
+      "network.rank", "network.type none trains the base itself");
+  ExpectViolation(
+      [&](auto& s) {
+        train_base(s);
+        s.mutable_network()->add_exclude_patterns(".*");
+      },
+      "network.exclude_patterns", "is a setting of an adapter");
 }
 
 TEST_F(SpecValidationTest, ReadsHowMemoryIsSpent) {
@@ -277,10 +291,13 @@ TEST_F(SpecValidationTest, ReadsMemorySettingsAlone) {
 
 TEST_F(SpecValidationTest, NamesRulesAcrossFields) {
   // h2d_only never brings weights back, so it cannot train the base.
-  const SpecResult base = With([](auto& s) { s.mutable_network()->set_type("none"); });
-  ASSERT_EQ(base.violations.size(), 2u);
-  EXPECT_EQ(base.violations[1].field, "memory.mode");
-  EXPECT_THAT(base.violations[1].description,
+  const SpecResult base = With([](auto& s) {
+    s.clear_network();
+    s.mutable_network()->set_type("none");
+  });
+  ASSERT_EQ(base.violations.size(), 1u);
+  EXPECT_EQ(base.violations[0].field, "memory.mode");
+  EXPECT_THAT(base.violations[0].description,
               HasSubstr("network.type none needs memory.mode exchange"));
   ExpectViolation(
       [](auto& s) {

@@ -171,5 +171,39 @@ TEST(LinearGradientTest, RecordsNothingWithoutGradientMode) {
   EXPECT_FALSE(ApplyLinear(operands.x.detach().requires_grad_(), linear).requires_grad());
 }
 
+// The gradients a trained weight and bias get, in buffers of type `type`.
+std::pair<at::Tensor, at::Tensor> WeightGradients(const Operands& operands, bool gelu,
+                                                  at::ScalarType type) {
+  LinearRef linear{WeightRef(&operands.weight), WeightRef(&operands.bias), nullptr};
+  const at::Tensor weight_grad = at::zeros(operands.weight.sizes(), type),
+                   bias_grad = at::zeros(operands.bias.sizes(), type);
+  linear.weight.set_gradient(weight_grad);
+  linear.bias.set_gradient(bias_grad);
+  const at::Tensor y = ApplyLinear(operands.x.detach().requires_grad_(), linear,
+                                   gelu ? InputActivation::kGeluTanh : InputActivation::kNone);
+  torch::autograd::backward({y}, {operands.grad});
+  return {weight_grad, bias_grad};
+}
+
+TEST_P(LinearTest, TrainedWeightMatchesAutograd) {
+  const Operands operands = MakeOperands();
+  const auto leaf = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
+  const at::Tensor weight = leaf(operands.weight), bias = leaf(operands.bias);
+  const at::Tensor x = operands.x.to(at::kDouble);
+  torch::autograd::backward({at::linear(GetParam() ? at::gelu(x, "tanh") : x, weight, bias)},
+                            {operands.grad.to(at::kDouble)});
+  const auto [weight_grad, bias_grad] = WeightGradients(operands, GetParam(), at::kFloat);
+  EXPECT_LT(RelativeError(weight_grad, weight.grad()), 1e-5);
+  EXPECT_LT(RelativeError(bias_grad, bias.grad()), 1e-5);
+}
+
+TEST_P(LinearTest, TrainedWeightIsCloseInBFloat16) {
+  const auto [weight_grad, bias_grad] =
+      WeightGradients(MakeOperands(at::kBFloat16), GetParam(), at::kBFloat16);
+  const auto [exact_weight, exact_bias] = WeightGradients(MakeOperands(), GetParam(), at::kFloat);
+  EXPECT_LT(((weight_grad - exact_weight).norm() / exact_weight.norm()).item<double>(), 1e-2);
+  EXPECT_LT(((bias_grad - exact_bias).norm() / exact_bias.norm()).item<double>(), 1e-2);
+}
+
 }  // namespace
 }  // namespace blockswap::worker

@@ -180,10 +180,12 @@ void TinyJob::WriteDataset() const {
 }
 
 void TinyJob::WriteJobFile() const {
-  testing::WriteText(job_file(), absl::StrFormat(R"(name: tiny
+  testing::WriteText(
+      job_file(),
+      absl::StrFormat(R"(name: tiny
 model: {architecture: qwen_image, weights: %s/model, dtype: %s}
 dataset: {config: %s/tiny.toml}
-network: {type: lora, rank: 4, alpha: 4}
+network: %s
 training:
   max_steps: %d
   learning_rate: 1e-2
@@ -191,11 +193,13 @@ training:
   threads: 1
   timestep_sampling: shift
   discrete_flow_shift: 2.2
-memory: {blocks_to_swap: 0}
+memory: {blocks_to_swap: 0, mode: %s}
 output: {name: tiny-lora}
 device: host
 )",
-                                                 root_, options_.dtype, root_, options_.max_steps));
+                      root_, options_.dtype, root_,
+                      options_.trains_base ? "{type: none}" : "{type: lora, rank: 4, alpha: 4}",
+                      options_.max_steps, options_.trains_base ? "exchange" : "h2d_only"));
 }
 
 absl::StatusOr<JobInspection> TinyJob::Open(const std::vector<std::string>& overrides) const {

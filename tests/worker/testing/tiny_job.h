@@ -24,6 +24,7 @@ struct TinyJobOptions {
   int64_t text_tokens = 4;  // without ragged_text
   int64_t max_steps = 8;
   std::string dtype = "bf16";
+  bool trains_base = false;  // network.type none instead of an adapter
   bool zero_head = false;  // the output layer's weights are 0: no gradient reaches the adapter
 };
 

@@ -85,18 +85,14 @@ bool AwaitLines(const std::string& output, int64_t lines) {
   return reached;
 }
 
-TEST(KillTest, KilledThreeTimesUnderThreePlansTheResultIsTheUndisturbedOne) {
-  TinyJobOptions options;
+// Kills the job once under each of `plans`, lets it end, and compares.
+void ExpectTheUndisturbedResult(TinyJobOptions options,
+                                const std::vector<std::vector<std::string>>& plans) {
   options.max_steps = 24;
   const TinyJob job(options);
   const std::vector<std::string> saving = {"output.save_every_steps=3",
                                            "training.gradient_accumulation_steps=2"};
   ASSERT_EQ(WaitFor(Spawn(CommandFor(job, "undisturbed", saving))), 0);
-
-  const std::vector<std::vector<std::string>> plans = {
-      {"memory.blocks_to_swap=4", "memory.ring_size=1"},
-      {"memory.blocks_to_swap=3", "memory.mode=exchange"},
-      {"memory.blocks_to_swap=5"}};
   int64_t lines = 5;
   for (const std::vector<std::string>& plan : plans) {
     std::vector<std::string> overrides = saving;
@@ -122,6 +118,19 @@ TEST(KillTest, KilledThreeTimesUnderThreePlansTheResultIsTheUndisturbedOne) {
   EXPECT_EQ(killed.losses, expected.losses);
   EXPECT_FALSE(killed.adapter_tensors.empty());
   EXPECT_TRUE(killed.adapter_tensors == expected.adapter_tensors);
+}
+
+TEST(KillTest, KilledThreeTimesUnderThreePlansTheResultIsTheUndisturbedOne) {
+  ExpectTheUndisturbedResult({}, {{"memory.blocks_to_swap=4", "memory.ring_size=1"},
+                                  {"memory.blocks_to_swap=3", "memory.mode=exchange"},
+                                  {"memory.blocks_to_swap=5"}});
+}
+
+TEST(KillTest, SoItIsWhenTheBaseTrains) {
+  TinyJobOptions options;
+  options.trains_base = true;
+  ExpectTheUndisturbedResult(
+      options, {{"memory.blocks_to_swap=4", "memory.ring_size=1"}, {"memory.blocks_to_swap=5"}});
 }
 
 TEST(KillTest, SigtermLeavesACheckpointAndExitCodeThree) {
