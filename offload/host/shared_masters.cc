@@ -6,12 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -19,15 +16,13 @@
 #include "absl/time/clock.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/checksum.h"
+#include "offload/base/master_file.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_memory.h"
 
 namespace blockswap::offload {
 namespace {
 
-constexpr char kMagic[8] = {'b', 's', 'm', 'a', 's', 't', 'e', 'r'};
-constexpr uint32_t kVersion = 1;
-constexpr size_t kKeyBytes = 64;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr off_t kLayoutLock = 0;  // byte of the control area; block i has byte i + 1
 constexpr absl::Duration kPollInterval = absl::Milliseconds(5);
@@ -70,20 +65,11 @@ bool LockWithin(int fd, off_t byte, absl::Duration patience) {
   return true;
 }
 
-std::array<char, kKeyBytes> Padded(const std::string& key) {
-  std::array<char, kKeyBytes> padded{};
-  std::copy_n(key.data(), std::min(key.size(), kKeyBytes), padded.data());
-  return padded;
-}
-
 }  // namespace
 
 struct SharedMasters::Control {
-  char magic[sizeof(kMagic)];
-  uint32_t version;
-  uint32_t num_blocks;  // 0: not laid out; written last
-  std::array<char, kKeyBytes> key;
-  uint64_t layout;  // checksum of the blocks' sizes
+  base::MasterFileStart start;  // num_blocks is written last
+  uint64_t layout;              // checksum of the blocks' sizes
 };
 
 struct SharedMasters::BlockControl {
@@ -91,31 +77,6 @@ struct SharedMasters::BlockControl {
   int32_t filler;               // process that filled it, for messages
   uint64_t checksum;
 };
-
-absl::StatusOr<int> CreateSharedMastersFile(const std::string& key) {
-  struct Start {
-    char magic[sizeof(kMagic)];
-    uint32_t version = kVersion, num_blocks = 0;
-    std::array<char, kKeyBytes> key{};
-  } start;
-  static_assert(std::is_trivially_copyable_v<Start>);
-  std::memcpy(start.magic, kMagic, sizeof(kMagic));
-  start.key = Padded(key);
-  const int fd = memfd_create("blockswap-masters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return Errno("cannot create memory to share between jobs");
-  if (pwrite(fd, &start, sizeof(start), 0) != static_cast<ssize_t>(sizeof(start))) {
-    const absl::Status failed = Errno("cannot write memory to share between jobs");
-    close(fd);
-    return failed;
-  }
-  return fd;
-}
-
-int64_t SharedMastersBytes(int fd) {
-  struct stat facts {};
-  constexpr int64_t kStatUnit = 512;
-  return fstat(fd, &facts) == 0 ? static_cast<int64_t>(facts.st_blocks) * kStatUnit : 0;
-}
 
 SharedMasters::SharedMasters(int fd, std::vector<int64_t> sizes, const Options& options)
     : fd_(fd), sizes_(std::move(sizes)), options_(options) {
@@ -153,25 +114,26 @@ absl::Status SharedMasters::LayOut(const std::string& key) {
 
 absl::Status SharedMasters::LayOutLocked(const std::string& key) {
   Control control;
-  const ssize_t start_bytes = static_cast<ssize_t>(offsetof(Control, layout));
-  if (pread(fd_, &control, sizeof(control), 0) < start_bytes ||
-      std::memcmp(control.magic, kMagic, sizeof(kMagic)) != 0 || control.version != kVersion) {
+  const base::MasterFileStart wanted = base::MasterFileStart::For(key);
+  if (pread(fd_, &control, sizeof(control), 0) <
+          static_cast<ssize_t>(sizeof(base::MasterFileStart)) ||
+      control.start.magic != wanted.magic || control.start.version != wanted.version) {
     return absl::DataLossError("the shared masters have no valid start");
   }
-  if (control.key != Padded(key)) {
+  if (control.start.key != wanted.key) {
     return absl::FailedPreconditionError(
         "the shared masters are of other weights or another format");
   }
   const uint64_t layout = base::Checksum(absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(sizes_.data()), sizes_.size() * sizeof(int64_t)));
-  const bool is_new = control.num_blocks == 0;
+  const bool is_new = control.start.num_blocks == 0;
   if (is_new && ftruncate(fd_, file_bytes_) != 0) return Errno("cannot size the shared masters");
   struct stat facts {};
   if (fstat(fd_, &facts) != 0) return Errno("cannot stat the shared masters");
   if (facts.st_size != file_bytes_ ||
-      (!is_new && (control.layout != layout || control.num_blocks != sizes_.size()))) {
+      (!is_new && (control.layout != layout || control.start.num_blocks != sizes_.size()))) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the shared masters are laid out differently: ", control.num_blocks, " blocks in ",
+        "the shared masters are laid out differently: ", control.start.num_blocks, " blocks in ",
         facts.st_size, " bytes, needed ", sizes_.size(), " in ", file_bytes_));
   }
   // From here on no process can cut pages off that another one has mapped.
@@ -180,7 +142,7 @@ absl::Status SharedMasters::LayOutLocked(const std::string& key) {
   BLOCKSWAP_ASSIGN_OR_RETURN(control_, MapSharedPages(fd_, 0, control_bytes_));
   auto* const mapped = reinterpret_cast<Control*>(control_);
   mapped->layout = layout;
-  std::atomic_ref<uint32_t>(mapped->num_blocks).store(static_cast<uint32_t>(sizes_.size()));
+  std::atomic_ref<uint32_t>(mapped->start.num_blocks).store(static_cast<uint32_t>(sizes_.size()));
   return absl::OkStatus();
 }
 
@@ -200,19 +162,23 @@ absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
   return PinnedArena::MapFile(device, fd_, offsets_[block], bytes, lock);
 }
 
+SharedMasters::Outcome SharedMasters::Unusable(std::string why) {
+  notes_.push_back(why);
+  return {.usable = false, .was_there = false, .why = std::move(why)};
+}
+
 SharedMasters::Outcome SharedMasters::CheckReady(int block, absl::Span<const std::byte> bytes) {
   BlockControl& control = control_of(block);
   const uint64_t found = base::Checksum(bytes);
   if (control.state.load(std::memory_order_acquire) == kReady && found == control.checksum) {
+    found_bytes_ += sizes_[block];
     return {.usable = true, .was_there = true, .why = ""};
   }
   control.state.store(kSpoilt, std::memory_order_release);
-  return {.usable = false,
-          .was_there = true,
-          .why = absl::StrCat("the shared master of block ", block, ", filled by process ",
-                              control.filler,
-                              ", has another checksum than when it was filled; it "
-                              "is read from the file into memory of this job's own")};
+  return Unusable(
+      absl::StrCat("the shared master of block ", block, ", filled by process ", control.filler,
+                   ", has another checksum than when it was filled; it is read from the "
+                   "file into memory of this job's own"));
 }
 
 absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span<std::byte> mapped,
@@ -221,11 +187,9 @@ absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span
   const off_t byte = kLayoutLock + 1 + block;
   if (control.state.load(std::memory_order_acquire) == kEmpty) {
     if (!LockWithin(fd_, byte, options_.patience)) {
-      return Outcome{.usable = false,
-                     .was_there = false,
-                     .why = absl::StrCat("another job has been reading block ", block, " for ",
-                                         absl::FormatDuration(options_.patience),
-                                         "; it is read into memory of this job's own")};
+      return Unusable(absl::StrCat("another job has been reading block ", block, " for ",
+                                   absl::FormatDuration(options_.patience),
+                                   "; it is read into memory of this job's own"));
     }
     const absl::Cleanup unlock = [this, byte] { Unlock(fd_, byte); };
     if (control.state.load(std::memory_order_acquire) == kEmpty) {
@@ -233,6 +197,7 @@ absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span
       BLOCKSWAP_RETURN_IF_ERROR(read(block, mapped));
       control.checksum = base::Checksum(mapped);
       control.state.store(kReady, std::memory_order_release);
+      filled_bytes_ += sizes_[block];
       return Outcome{.usable = true, .was_there = false, .why = ""};
     }
   }

@@ -26,12 +26,6 @@ namespace blockswap::offload {
 // lock when the process dies, so a claim never outlives its owner. A ready block is only ever read,
 // and only after its checksum was compared; a spoilt one is not used by anybody any more.
 
-// Creates the file for weights with this key (at most 64 characters, of files and format).
-absl::StatusOr<int> CreateSharedMastersFile(const std::string& key);
-
-// What the file takes of memory now: 0 for a file that nobody has filled.
-int64_t SharedMastersBytes(int fd);
-
 // One process's view. Owns: a descriptor of its own, the mapped control area. Thread safety: one
 // thread; processes may do what they want at the same time.
 class SharedMasters {
@@ -66,7 +60,10 @@ class SharedMasters {
   // Makes the mapped block ready. A failure is the reader's.
   absl::StatusOr<Outcome> Fill(int block, absl::Span<std::byte> mapped, const BlockReader& read);
 
-  int num_blocks() const { return static_cast<int>(sizes_.size()); }
+  int64_t filled_bytes() const { return filled_bytes_; }  // read by this view
+  int64_t found_bytes() const { return found_bytes_; }    // left by others
+  // Why blocks were not usable, one sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   struct Control;
@@ -77,6 +74,7 @@ class SharedMasters {
   absl::Status LayOutLocked(const std::string& key);
   BlockControl& control_of(int block) const;
   Outcome CheckReady(int block, absl::Span<const std::byte> bytes);
+  Outcome Unusable(std::string why);
 
   const int fd_;
   const std::vector<int64_t> sizes_;
@@ -84,6 +82,8 @@ class SharedMasters {
   std::vector<int64_t> offsets_;
   int64_t control_bytes_ = 0, file_bytes_ = 0;
   std::byte* control_ = nullptr;
+  int64_t filled_bytes_ = 0, found_bytes_ = 0;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace blockswap::offload

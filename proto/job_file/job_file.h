@@ -29,9 +29,6 @@ absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
 // flow value.
 absl::Status ApplyOverride(const std::string& assignment, v1::JobSpec* spec);
 
-// The nearest of `candidates` by edit distance, or empty when none is near enough to suggest.
-std::string Nearest(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace blockswap::proto
 
 #endif  // BLOCKSWAP_PROTO_JOB_FILE_JOB_FILE_H_

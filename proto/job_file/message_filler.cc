@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "offload/base/nearest_name.h"
 #include "proto/text/utf8.h"
 
 namespace blockswap::proto {
@@ -162,7 +163,7 @@ std::string MessageFiller::DescribeUnknownKey(const std::string& key,
     return absl::StrCat("unknown key here, \"", key, "\" belongs to ",
                         absl::StrJoin(elsewhere, " or "));
   }
-  const std::string nearest = Nearest(key, FieldNames(descriptor));
+  const std::string nearest = base::NearestName(key, FieldNames(descriptor));
   if (!nearest.empty()) return absl::StrCat("unknown key, did you mean \"", nearest, "\"?");
   return absl::StrCat("unknown key; known here: ", absl::StrJoin(FieldNames(descriptor), ", "));
 }

@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "offload/base/byte_size.h"
+#include "offload/base/nearest_name.h"
 #include "offload/base/status_macros.h"
 #include "proto/endpoint/default_endpoint.h"
 #include "proto/job_file/job_file.h"
@@ -103,6 +104,11 @@ std::vector<Setting> Settings() {
            "the blockswap-worker program; default: beside blockswapd"),
       Bytes("host_budget", &ServerConfig::host_budget_bytes,
             "memory of the host device; default: half of what is available at the start"),
+      Bytes("master_cache", &ServerConfig::master_cache_bytes,
+            "memory for base weights kept between jobs; default: a quarter of what is available at "
+            "the start"),
+      Switch("measure_links", &ServerConfig::measure_links,
+             "measure the bus of each device once, at the first start"),
       Switch("offer_host", &ServerConfig::offer_host, "offer the host device beside GPUs, too"),
       Count("max_queued_jobs", &ServerConfig::max_queued_jobs, "unfinished jobs that are accepted"),
       Seconds("stop_grace", &ServerConfig::stop_grace_seconds,
@@ -131,7 +137,7 @@ std::string FlagOf(const char* key) {
 
 absl::Status Unknown(const std::string& what, const std::string& name,
                      std::vector<std::string> names) {
-  const std::string nearest = proto::Nearest(name, names);
+  const std::string nearest = base::NearestName(name, names);
   return absl::InvalidArgumentError(absl::StrCat("unknown ", what, " ", name,
                                                  nearest.empty() ? "" : ", did you mean ", nearest,
                                                  nearest.empty() ? "" : "?"));

@@ -18,6 +18,10 @@ struct ServerConfig {
   std::string models, datasets, outputs;  // roots; below state_dir by default
   std::string worker;                     // blockswap-worker beside blockswapd
   int64_t host_budget_bytes = 0;  // of the host device; 0: half of what is available at start
+  // Of base weights that no running job uses, kept for the next; below 0: a quarter of what is
+  // available at start.
+  int64_t master_cache_bytes = -1;
+  bool measure_links = true;      // once for each device, by a short worker process at the start
   bool offer_host = false;        // beside GPUs; without a GPU it is always offered
   int64_t max_queued_jobs = 10000;
   double stop_grace_seconds = 30;  // for a checkpoint, when a job is cancelled or the server stops

@@ -18,9 +18,10 @@ namespace blockswap::server {
 struct CheckedSpec {
   v1::MemoryPlan plan;
   PlanNeeds needs;
-  std::string device;  // it was planned for
+  std::string device;  // it was planned for, or the device profile
   int64_t total_steps = 0, num_items = 0;
   std::vector<std::string> warnings;
+  std::vector<v1::PlanAlternative> alternatives;  // of PlanOnly
 };
 
 // Thread safety: safe; may read files for seconds.
@@ -31,7 +32,17 @@ class SpecChecker {
   // file.
   virtual absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,
                                             const std::vector<DeviceState>& devices) = 0;
+  // The same, for somebody who wants to know and not to run: with alternatives, and for a known card
+  // instead of one of `devices` when `device_profile` is not empty.
+  virtual absl::StatusOr<CheckedSpec> PlanOnly(const v1::JobSpec& spec,
+                                               const std::vector<DeviceState>& devices,
+                                               const std::string& device_profile) = 0;
   virtual std::vector<std::string> architectures() const = 0;
+  // Names the weights that the job's worker may share with others (worker::SharedMastersKey); empty:
+  // it shares none. `job_json` is what the worker gets.
+  virtual absl::StatusOr<std::string> MastersKey(const std::string& /*job_json*/) {
+    return std::string();
+  }
 };
 
 }  // namespace blockswap::server

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/spec_inspector.h"
 
-#include <google/protobuf/util/time_util.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
+#include "offload/plan/alternatives.h"
+#include "offload/plan/device_profiles.h"
 #include "offload/plan/planner.h"
 #include "server/base/reason.h"
+#include "server/rpc/plan_conversion.h"
 #include "server/rpc/proto_conversion.h"
 #include "server/rpc/status_conversion.h"
+#include "worker/config/shared_masters_key.h"
 #include "worker/config/spec_validation.h"
 #include "worker/family/family.h"
 
@@ -52,41 +54,38 @@ worker::Machine MachineOf(const DeviceState& device) {
   }
   machine.lockable_bytes = std::min(device.lockable_bytes, host.lockable_bytes);
   machine.copies_need_pinned_memory = device.kind == DeviceKind::kCuda;
+  machine.link.h2d_bytes_per_second = device.link.h2d;
+  machine.link.d2h_bytes_per_second = device.link.d2h;
+  machine.link.duplex_h2d_bytes_per_second = device.link.duplex_h2d;
+  machine.link.duplex_d2h_bytes_per_second = device.link.duplex_d2h;
+  machine.link.pageable_bytes_per_second = device.link.pageable;
+  machine.link.latency = absl::Seconds(device.link.latency_seconds);
   return machine;
 }
 
-v1::MemoryPlan ToProto(const offload::SwapPlan& plan, const offload::ModelProfile& profile) {
-  const offload::Prediction& predicted = plan.prediction;
-  v1::MemoryPlan out;
-  out.set_num_blocks(static_cast<int>(plan.blocks.size()));
-  out.set_blocks_to_swap(plan.blocks_to_swap);
-  out.set_ring_size(plan.slots);
-  out.set_mode(std::string(offload::TransferModeName(plan.mode)));
-  out.set_vram_budget_bytes(plan.vram_budget_bytes);
-  out.set_device_bytes(predicted.device_bytes);
-  auto& purposes = *out.mutable_device_bytes_by_purpose();
-  purposes["ring"] = predicted.ring_bytes;
-  purposes["resident"] = predicted.resident_bytes;
-  purposes["edge"] = predicted.edge_bytes;
-  purposes["adapter"] = predicted.adapter_bytes;
-  purposes["optimizer"] = predicted.optimizer_bytes;
-  purposes["activations"] = predicted.activation_bytes;
-  out.set_pinned_bytes(predicted.pinned_bytes);
-  out.set_pageable_bytes(predicted.pageable_bytes);
-  out.set_h2d_bytes_per_step(predicted.h2d_bytes_per_step);
-  out.set_d2h_bytes_per_step(predicted.d2h_bytes_per_step);
-  if (predicted.step > absl::ZeroDuration()) {
-    *out.mutable_step_time() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
-        absl::ToInt64Nanoseconds(predicted.step));
-  }
-  for (const int block : plan.streamed_blocks()) out.add_streamed_blocks(block);
-  for (const std::string& note : plan.notes) out.add_notes(ValidUtf8(note));
-  out.set_json(offload::PlanToJson(plan));
-  out.set_text(offload::PlanToText(plan));
-  int64_t model_bytes = profile.edge_bytes;
-  for (const offload::BlockProfile& block : profile.blocks) model_bytes += block.bytes;
-  out.set_model_bytes(model_bytes);
-  return out;
+int64_t ModelBytes(const offload::ModelProfile& profile) {
+  int64_t bytes = profile.edge_bytes;
+  for (const offload::BlockProfile& block : profile.blocks) bytes += block.bytes;
+  return bytes;
+}
+
+// A GPU's speed is known by its name until a job has measured it; a link that was measured counts.
+void AddKnownSpeeds(const DeviceState& device, worker::Machine* machine) {
+  const offload::DeviceProfile* card =
+      device.kind == DeviceKind::kCuda ? offload::ProfileOfCard(device.description) : nullptr;
+  if (card == nullptr) return;
+  if (machine->compute_flops_per_second <= 0) machine->compute_flops_per_second = card->bf16_flops;
+  if (machine->link.h2d_bytes_per_second <= 0) machine->link = card->link;
+}
+
+// Of a card that is not here: the host is this one.
+offload::PlanRequest RequestFor(const worker::JobInspection& job,
+                                const offload::DeviceProfile& card) {
+  const base::HostFacts host = base::ReadHostFacts();
+  worker::Machine machine;
+  machine.host_available_bytes = host.available_bytes;
+  machine.lockable_bytes = host.lockable_bytes;
+  return offload::RequestOn(card, worker::MakePlanRequest(job, machine));
 }
 
 PlanNeeds NeedsOf(const offload::SwapPlan& plan, const worker::JobInspection& job) {
@@ -102,6 +101,38 @@ PlanNeeds NeedsOf(const offload::SwapPlan& plan, const worker::JobInspection& jo
   return needs;
 }
 
+absl::StatusOr<worker::JobInspection> Inspect(const worker::TrainConfig& config) {
+  std::vector<worker::FieldViolation> violations;
+  auto inspected = worker::InspectJob(config, &violations);
+  if (!violations.empty()) return SpecInvalid(ToViolations(violations));
+  return inspected;
+}
+
+absl::StatusOr<CheckedSpec> Answer(const worker::JobInspection& job,
+                                   const offload::PlanRequest& request, const std::string& device,
+                                   bool alternatives) {
+  const absl::StatusOr<offload::SwapPlan> plan = offload::Plan(request);
+  if (!plan.ok()) {
+    if (absl::IsInvalidArgument(plan.status())) {
+      return SpecInvalid({{"memory", ValidUtf8(std::string(plan.status().message()))}});
+    }
+    return WithReason(plan.status(), "WILL_NOT_FIT", {{"device", device}});
+  }
+  CheckedSpec checked;
+  checked.plan = PlanToProto(*plan);
+  checked.plan.set_model_bytes(ModelBytes(job.profile));
+  checked.needs = NeedsOf(*plan, job);
+  checked.device = device;
+  checked.total_steps = job.total_steps;
+  checked.num_items = job.dataset->counts().used;
+  checked.warnings = job.warnings;
+  if (!alternatives) return checked;
+  for (const offload::Alternative& other : offload::Alternatives(request, *plan)) {
+    checked.alternatives.push_back(AlternativeToProto(other));
+  }
+  return checked;
+}
+
 }  // namespace
 
 std::vector<std::string> SpecInspector::architectures() const {
@@ -110,32 +141,50 @@ std::vector<std::string> SpecInspector::architectures() const {
   return names;
 }
 
-absl::StatusOr<CheckedSpec> SpecInspector::Check(const v1::JobSpec& spec,
-                                                 const std::vector<DeviceState>& devices) {
+absl::StatusOr<std::string> SpecInspector::MastersKey(const std::string& job_json) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::SpecResult spec, worker::LoadJobJson(job_json, roots_));
+  if (!spec.config.has_value()) return worker::ViolationsToStatus(spec.violations);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<worker::CheckpointSource> weights,
+                             worker::CheckpointSource::Open(spec.config->model.weights_path,
+                                                            spec.config->model.config_path));
+  return worker::SharedMastersKey(*spec.config, *weights);
+}
+
+absl::StatusOr<worker::TrainConfig> SpecInspector::Validate(const v1::JobSpec& spec) const {
   worker::SpecResult validated = worker::ValidateSpec(spec, roots_);
   if (!validated.violations.empty()) return SpecInvalid(ToViolations(validated.violations));
   if (!validated.outside_roots.empty())
     return PathNotAllowed(ToViolations(validated.outside_roots));
+  return *std::move(validated.config);
+}
+
+absl::StatusOr<CheckedSpec> SpecInspector::Check(const v1::JobSpec& spec,
+                                                 const std::vector<DeviceState>& devices) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::TrainConfig config, Validate(spec));
   BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceState device, ChooseDevice(spec.device(), devices));
-  std::vector<worker::FieldViolation> violations;
-  auto inspected = worker::InspectJob(*validated.config, &violations);
-  if (!violations.empty()) return SpecInvalid(ToViolations(violations));
-  BLOCKSWAP_RETURN_IF_ERROR(inspected.status());
-  auto plan = offload::Plan(worker::MakePlanRequest(*inspected, MachineOf(device)));
-  if (!plan.ok()) {
-    if (absl::IsInvalidArgument(plan.status())) {
-      return SpecInvalid({{"memory", ValidUtf8(std::string(plan.status().message()))}});
-    }
-    return WithReason(plan.status(), "WILL_NOT_FIT", {{"device", device.name}});
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::JobInspection job, Inspect(config));
+  worker::Machine machine = MachineOf(device);
+  AddKnownSpeeds(device, &machine);
+  return Answer(job, worker::MakePlanRequest(job, machine), device.name, /*alternatives=*/false);
+}
+
+absl::StatusOr<CheckedSpec> SpecInspector::PlanOnly(const v1::JobSpec& spec,
+                                                    const std::vector<DeviceState>& devices,
+                                                    const std::string& device_profile) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::TrainConfig config, Validate(spec));
+  if (device_profile.empty()) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceState device, ChooseDevice(spec.device(), devices));
+    BLOCKSWAP_ASSIGN_OR_RETURN(const worker::JobInspection job, Inspect(config));
+    worker::Machine machine = MachineOf(device);
+    AddKnownSpeeds(device, &machine);
+    return Answer(job, worker::MakePlanRequest(job, machine), device.name, /*alternatives=*/true);
   }
-  CheckedSpec checked;
-  checked.plan = ToProto(*plan, inspected->profile);
-  checked.needs = NeedsOf(*plan, *inspected);
-  checked.device = device.name;
-  checked.total_steps = inspected->total_steps;
-  checked.num_items = inspected->dataset->counts().used;
-  checked.warnings = inspected->warnings;
-  return checked;
+  const auto card = offload::FindDeviceProfile(device_profile);
+  if (!card.ok()) {
+    return SpecInvalid({{"device_profile", ValidUtf8(std::string(card.status().message()))}});
+  }
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::JobInspection job, Inspect(config));
+  return Answer(job, RequestFor(job, *card), device_profile, /*alternatives=*/true);
 }
 
 }  // namespace blockswap::server

@@ -19,9 +19,15 @@ class SpecInspector final : public SpecChecker {
 
   absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,
                                     const std::vector<DeviceState>& devices) override;
+  absl::StatusOr<CheckedSpec> PlanOnly(const v1::JobSpec& spec,
+                                       const std::vector<DeviceState>& devices,
+                                       const std::string& device_profile) override;
   std::vector<std::string> architectures() const override;
+  absl::StatusOr<std::string> MastersKey(const std::string& job_json) override;
 
  private:
+  absl::StatusOr<worker::TrainConfig> Validate(const v1::JobSpec& spec) const;
+
   const worker::Roots roots_;
 };
 

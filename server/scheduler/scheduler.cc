@@ -213,8 +213,11 @@ void Scheduler::Tick(SteadyTime now) {
     HandleMessages(std::move(again));
   }
   devices_.Refresh();
-  metrics_.SetDevices(devices_.List());
+  const std::vector<DeviceState> devices = devices_.List();
+  metrics_.SetDevices(devices);
+  WarnOfLinks(devices);
   metrics_.SetHost(base::ReadHostFacts());
+  metrics_.SetSharedMemory(launcher_.shared_memory());
   metrics_.SetStore(store_.writable(), store_.last_sequence());
   metrics_.SetStorage("state", ReadDiskSpace(options_.state_directory));
   metrics_.SetStorage("outputs", ReadDiskSpace(options_.outputs_root));
@@ -235,6 +238,20 @@ void Scheduler::Tick(SteadyTime now) {
   }
 }
 
+void Scheduler::WarnOfLinks(const std::vector<DeviceState>& devices) {
+  for (const DeviceState& device : devices) {
+    const auto found = running_.find(device.holder);
+    if (device.link_warning.empty() || found == running_.end()) continue;
+    RunningAttempt& attempt = *found->second;
+    // With a worker that copies: at rest the bus may be slow on purpose.
+    if (attempt.link_warned || !attempt.stepped) continue;
+    attempt.link_warned = true;
+    LogWarning("device {}: {}", device.name, device.link_warning);
+    AddEvent(attempt, MakeEvent(EventType::kWarning, "LINK_BELOW_PROFILE", device.link_warning))
+        .IgnoreError();  // a full disk: the metric still says it
+  }
+}
+
 void Scheduler::Pass() {
   const SteadyTime begin = SteadyNow();
   next_ready_ = SteadyTime::max();
@@ -249,7 +266,8 @@ void Scheduler::Pass() {
   for (const JobRecord& job : *waiting) {
     const std::vector<DeviceState> devices = devices_.List();
     HostRoom room;
-    room.memory_bytes = base::ReadHostFacts().available_bytes;
+    room.memory_bytes =
+        base::ReadHostFacts().available_bytes + launcher_.shared_memory().unused_bytes;
     room.disk_bytes = static_cast<int64_t>(
         static_cast<double>(ReadDiskSpace(options_.outputs_root).free_bytes) / kDiskReserve);
     room.now_micros = WallMicros();
@@ -340,6 +358,8 @@ absl::Status Scheduler::StartAttempt(const JobRecord& waiting, const DeviceState
   request.output_directory = job.output_directory;
   request.device = device.kind == DeviceKind::kHost ? "host" : "cuda:0";
   request.visible_gpu = device.uuid;
+  request.host_bytes =
+      job.needs.host_bytes + (device.kind == DeviceKind::kHost ? job.needs.device_bytes : 0);
   BLOCKSWAP_ASSIGN_OR_RETURN(attempt->handle, launcher_.Launch(request, *this));
   attempt->record.pid = attempt->handle->pid();
   attempt->record.process_start_time = attempt->handle->process_start_time();

@@ -17,8 +17,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "server/base/file_lock.h"
+#include "server/base/log.h"
 #include "server/base/random_text.h"
 #include "server/supervisor/process_identity.h"
 
@@ -26,6 +28,9 @@ namespace blockswap::server {
 namespace {
 
 constexpr int kTokenFd = 3;
+constexpr int kMastersFd = 4;
+// Above every number a worker gets, so that no inherited descriptor overwrites another.
+constexpr int kFirstSafeFd = 16;
 
 absl::Status Errno(const std::string& what, int error) {
   const std::string message = absl::StrCat(what, ": ", std::strerror(error));
@@ -61,9 +66,26 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Own session and process group, default signals, nothing open but 0-3.
+absl::StatusOr<UniqueFd> Above(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstSafeFd));
+  if (!copy.valid()) return Errno("cannot copy a descriptor", errno);
+  return copy;
+}
+
+struct InheritedFds {
+  int output = -1, token = -1;
+  int masters = -1;  // -1: none
+};
+
+// Own session and process group, default signals, nothing open but 0-4.
 absl::StatusOr<pid_t> Spawn(const std::string& binary, std::vector<std::string> arguments,
-                            std::vector<std::string> environment, int output, int token) {
+                            std::vector<std::string> environment, const InheritedFds& fds) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const UniqueFd output, Above(fds.output));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const UniqueFd token, Above(fds.token));
+  UniqueFd masters;
+  if (fds.masters >= 0) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(masters, Above(fds.masters));
+  }
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -73,10 +95,11 @@ absl::StatusOr<pid_t> Spawn(const std::string& binary, std::vector<std::string> 
     posix_spawnattr_destroy(&attributes);
   };
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, 1);
-  posix_spawn_file_actions_adddup2(&actions, output, 2);
-  posix_spawn_file_actions_adddup2(&actions, token, kTokenFd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, kTokenFd + 1);
+  posix_spawn_file_actions_adddup2(&actions, output.get(), 1);
+  posix_spawn_file_actions_adddup2(&actions, output.get(), 2);
+  posix_spawn_file_actions_adddup2(&actions, token.get(), kTokenFd);
+  if (masters.valid()) posix_spawn_file_actions_adddup2(&actions, masters.get(), kMastersFd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, (masters.valid() ? kMastersFd : kTokenFd) + 1);
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -97,13 +120,15 @@ absl::StatusOr<pid_t> Spawn(const std::string& binary, std::vector<std::string> 
 class SpawnedWorker final : public WorkerHandle {
  public:
   SpawnedWorker(AttemptKey key, std::shared_ptr<ChildProcess> child, WorkerGateway& gateway,
-                UniqueFd token_pipe, std::string token, std::string directory)
+                UniqueFd token_pipe, std::string token, std::string directory,
+                MasterStore::Use masters)
       : key_(std::move(key)),
         child_(std::move(child)),
         gateway_(gateway),
         token_pipe_(std::move(token_pipe)),
         token_(std::move(token)),
         directory_(std::move(directory)),
+        masters_(std::move(masters)),
         start_time_(ProcessStartTime(child_->pid())) {}
 
   ~SpawnedWorker() override {
@@ -133,6 +158,7 @@ class SpawnedWorker final : public WorkerHandle {
   UniqueFd token_pipe_;
   std::string token_;
   const std::string directory_;
+  const MasterStore::Use masters_;
   const int64_t start_time_;
 };
 
@@ -164,7 +190,8 @@ std::vector<std::string> ProcessLauncher::Arguments(const LaunchRequest& request
           options_.datasets_root};
 }
 
-std::vector<std::string> ProcessLauncher::Environment(const LaunchRequest& request) const {
+std::vector<std::string> ProcessLauncher::Environment(const LaunchRequest& request,
+                                                      bool has_masters) const {
   std::vector<std::string> environment = {
       "LANG=C.UTF-8", absl::StrCat("BLOCKSWAP_TOKEN_FD=", kTokenFd),
       absl::StrCat("CUDA_VISIBLE_DEVICES=", request.visible_gpu)};
@@ -172,7 +199,24 @@ std::vector<std::string> ProcessLauncher::Environment(const LaunchRequest& reque
     const char* value = std::getenv(name.c_str());
     if (value != nullptr) environment.push_back(absl::StrCat(name, "=", value));
   }
+  if (has_masters) environment.push_back(absl::StrCat("BLOCKSWAP_MASTERS_FD=", kMastersFd));
   return environment;
+}
+
+MasterStore::Use ProcessLauncher::TakeMasters(const LaunchRequest& request) {
+  absl::StatusOr<std::string> key =
+      options_.masters_key == nullptr ? std::string() : options_.masters_key(request.job_json);
+  absl::StatusOr<MasterStore::Use> use = MasterStore::Use();
+  if (key.ok() && !key->empty()) use = masters_.Take(*key);
+  const absl::Status status = key.ok() ? use.status() : key.status();
+  if (!status.ok()) {
+    LogWarning("job {}: its weights are not shared: {}", request.key.job_id,
+               std::string(status.message()));
+  }
+  // After the job's own file is taken: what is freed is of no use to it.
+  const int64_t available = base::ReadHostFacts().available_bytes;
+  if (available < request.host_bytes) masters_.Free(request.host_bytes - available);
+  return use.ok() ? *std::move(use) : MasterStore::Use();
 }
 
 absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const LaunchRequest& request,
@@ -196,8 +240,10 @@ absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const Laun
 
   const std::string token = ToHex(RandomBytes(32));
   gateway_.Expect(request.key, request.job_uid, token, observer);
-  auto pid = Spawn(options_.worker_binary, Arguments(request, job_file), Environment(request),
-                   output.write.get(), token_pipe.read.get());
+  MasterStore::Use masters = TakeMasters(request);
+  auto pid = Spawn(options_.worker_binary, Arguments(request, job_file),
+                   Environment(request, masters.fd() >= 0),
+                   {output.write.get(), token_pipe.read.get(), masters.fd()});
   if (!pid.ok()) {
     gateway_.Forget(request.key);
     return pid.status();
@@ -207,8 +253,9 @@ absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const Laun
       std::make_shared<ChildProcess>(request.key, *pid, std::move(pidfd), std::move(output.read),
                                      std::move(log), options_.log_limit_bytes, observer);
   std::move(remove_directory).Cancel();
-  auto handle = std::make_unique<SpawnedWorker>(request.key, child, gateway_,
-                                                std::move(token_pipe.write), token, directory);
+  auto handle =
+      std::make_unique<SpawnedWorker>(request.key, child, gateway_, std::move(token_pipe.write),
+                                      token, directory, std::move(masters));
   monitor_.Watch(std::move(child));
   return handle;
 }

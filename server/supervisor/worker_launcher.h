@@ -29,6 +29,7 @@ struct LaunchRequest {
   std::string output_directory;  // exists
   std::string device;            // as the worker calls it: "host", "cuda:0"
   std::string visible_gpu;       // uuid of the only GPU the worker may see; empty: none
+  int64_t host_bytes = 0;        // host memory the worker will take
 };
 
 // One worker process. Thread safety: safe. The destructor forgets the process, which must have
@@ -47,9 +48,17 @@ class WorkerHandle {
   virtual int64_t process_start_time() const = 0;
 };
 
+// Memory that workers share, or left behind for the next.
+struct SharedMemoryUsage {
+  int files = 0;
+  int64_t used_bytes = 0, unused_bytes = 0;  // by files some worker uses, by the others
+};
+
 class WorkerLauncher {
  public:
   virtual ~WorkerLauncher() = default;
+  // unused_bytes are given up when a launched worker needs them.
+  virtual SharedMemoryUsage shared_memory() const { return {}; }
   // `observer` must outlive the launcher's threads. Internal, ResourceExhausted (no processes or
   // descriptors left).
   virtual absl::StatusOr<std::unique_ptr<WorkerHandle>> Launch(const LaunchRequest& request,

@@ -58,7 +58,12 @@ struct SampleUpdate {
 struct MemoryUpdate {
   std::map<std::string, int64_t> planned_bytes, allocated_bytes, peak_bytes;
   int64_t device_budget_bytes = 0, host_rss_bytes = 0, host_pinned_bytes = 0, host_master_bytes = 0;
+  int64_t host_locked_bytes = 0, host_shared_bytes = 0, host_file_bytes = 0;
   bool pinning_fell_back = false;
+};
+struct ReplanUpdate {
+  std::string plan_json, plan_text, reason;
+  int64_t step = 0;
 };
 struct WarningUpdate {
   std::string reason, message;
@@ -75,13 +80,14 @@ struct ExitingUpdate {
 
 using WorkerUpdate = std::variant<AttachedUpdate, DetachedUpdate, HeartbeatUpdate, ReadyUpdate,
                                   StepsUpdate, CheckpointUpdate, SampleUpdate, MemoryUpdate,
-                                  WarningUpdate, PhaseUpdate, ExitingUpdate>;
+                                  WarningUpdate, PhaseUpdate, ExitingUpdate, ReplanUpdate>;
 
-enum class CommandKind { kCheckpoint, kSample, kStop };
+enum class CommandKind { kCheckpoint, kSample, kStop, kUpdateMemory };
 struct WorkerCommand {
   CommandKind kind = CommandKind::kCheckpoint;
   StopMode stop_mode = StopMode::kNone;  // of kStop
   double grace_seconds = 0;
+  std::string memory_json;  // of kUpdateMemory: the job's memory settings as they are now
 };
 
 struct AttemptKey {

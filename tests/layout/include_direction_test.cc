@@ -23,7 +23,7 @@ struct Rule {
 // The first rule whose directory holds a file counts.
 const std::vector<Rule>& Rules() {
   static const std::vector<Rule> kRules = {
-      {"proto", {}},
+      {"proto", {"offload/base"}},
       {"offload/base", {}},
       {"offload/device", {"offload/base"}},
       {"offload/plan", {"offload/base"}},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/commands/run.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr int kDefaultTokenFd = 3;
 constexpr char kTokenFdVariable[] = "BLOCKSWAP_TOKEN_FD";
+constexpr char kMastersFdVariable[] = "BLOCKSWAP_MASTERS_FD";
 constexpr size_t kMaxTokenBytes = 4096;
 constexpr int64_t kMaxJobBytes = int64_t{1} << 20;
 
@@ -74,6 +76,15 @@ absl::StatusOr<std::string> ReadToken() {
   return std::string(absl::StripSuffix(token, "\n"));
 }
 
+// The server's memory for shared base weights, inherited; -1: none.
+int MastersFd() {
+  int fd = -1;
+  const char* variable = std::getenv(kMastersFdVariable);
+  if (variable == nullptr || !absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_GETFD) < 0) return -1;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
 absl::StatusOr<std::unique_ptr<Reporter>> Connect(RunFlags* flags) {
   BLOCKSWAP_ASSIGN_OR_RETURN(flags->channel.token, ReadToken());
   return ConnectToServer(flags->channel);
@@ -98,6 +109,7 @@ ExitReport RunWith(const RunFlags& flags, Reporter* reporter) {
   options.output_directory = flags.output;
   options.stop_requested = SignalledStop;
   options.log_to_stderr = true;
+  options.masters_fd = MastersFd();
   return Trainer(*std::move(job), std::move(options), reporter).Run();
 }
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "offload/base/byte_size.h"
+#include "offload/base/nearest_name.h"
 #include "worker/io/json_text.h"
-#include "worker/io/nearest_name.h"
 #include "worker/io/rooted_path.h"
 
 namespace blockswap::worker {
@@ -74,7 +74,7 @@ void FieldChecker::CheckWord(const std::string& field, const std::string& text,
                                 absl::StrJoin(choices, " or ")));
     return;
   }
-  const std::string nearest = NearestName(absl::AsciiStrToLower(text), choices);
+  const std::string nearest = base::NearestName(absl::AsciiStrToLower(text), choices);
   Violate(field,
           absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), ", is ", Quoted(text),
                        nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?")));

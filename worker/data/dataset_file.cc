@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "offload/base/nearest_name.h"
 #include "worker/data/dataset_schema.h"
 #include "worker/io/json_text.h"
-#include "worker/io/nearest_name.h"
 
 // The distribution's shared library is built with exceptions; without them the header alone is
 // used.
@@ -64,7 +64,7 @@ class SchemaReader {
                                                                : "[[datasets]]"));
         continue;
       }
-      const std::string nearest = NearestName(name, {"general", "datasets"});
+      const std::string nearest = base::NearestName(name, {"general", "datasets"});
       Report(
           name, key.source(),
           absl::StrCat("unknown ", node.is_table() || node.is_array_of_tables() ? "table " : "key ",
@@ -81,7 +81,7 @@ class SchemaReader {
       const KeyRule* rule = FindKey(name);
       if (rule == nullptr) {
         const std::vector<std::string> valid = KeysOf(general);
-        const std::string nearest = NearestName(name, valid);
+        const std::string nearest = base::NearestName(name, valid);
         Report(field, key.source(),
                absl::StrCat("unknown key ", Quoted(name), " in ", place, Suggestion(nearest),
                             nearest.empty()

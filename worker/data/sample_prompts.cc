@@ -11,11 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "offload/base/byte_size.h"
+#include "offload/base/nearest_name.h"
 #include "offload/base/status_macros.h"
 #include "worker/data/cache_headers.h"
 #include "worker/data/dataset.h"
 #include "worker/io/json_text.h"
-#include "worker/io/nearest_name.h"
 #include "worker/io/regular_file.h"
 
 namespace blockswap::worker {

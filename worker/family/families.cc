@@ -3,10 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "offload/base/nearest_name.h"
 #include "worker/family/family.h"
 #include "worker/family/qwen_image_family.h"
 #include "worker/io/json_text.h"
-#include "worker/io/nearest_name.h"
 
 namespace blockswap::worker {
 
@@ -23,7 +23,7 @@ absl::StatusOr<const Family*> FindFamily(absl::string_view name) {
     const absl::string_view known = family->name();
     names.emplace_back(known.data(), known.size());
   }
-  const std::string nearest = NearestName(std::string(name.data(), name.size()), names);
+  const std::string nearest = base::NearestName(std::string(name.data(), name.size()), names);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown architecture ", Quoted(name),
                    nearest.empty() ? "" : absl::StrCat(", did you mean \"", nearest, "\"?"),

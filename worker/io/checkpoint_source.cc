@@ -375,11 +375,11 @@ int64_t CheckpointSource::bytes_read() const {
   return bytes;
 }
 
-std::string CheckpointSource::ChooseReadMode() {
+void CheckpointSource::ChooseReadMode() {
   const auto largest = std::max_element(
       files_.begin(), files_.end(),
       [](const auto& a, const auto& b) { return a->reader().bytes() < b->reader().bytes(); });
-  if (largest == files_.end()) return "no files";
+  if (largest == files_.end()) return;
   const ReadTrial trial = (*largest)->reader().Try(kTrialBytes);
   const bool direct = trial.direct_bytes_per_second > trial.buffered_bytes_per_second * kDirectGain;
   for (const std::shared_ptr<SafetensorsFile>& file : files_) {
@@ -392,9 +392,10 @@ std::string CheckpointSource::ChooseReadMode() {
                ? std::string("not possible")
                : absl::StrCat(base::FormatByteSize(static_cast<int64_t>(bytes_per_second)), "/s");
   };
-  return absl::StrCat(direct ? "past the page cache (O_DIRECT)" : "through the page cache",
-                      ": measured ", rate(trial.direct_bytes_per_second), " past it, ",
-                      rate(trial.buffered_bytes_per_second), " through it");
+  read_mode_text_ =
+      absl::StrCat(direct ? "past the page cache (O_DIRECT)" : "through the page cache",
+                   ": measured ", rate(trial.direct_bytes_per_second), " past it, ",
+                   rate(trial.buffered_bytes_per_second), " through it");
 }
 
 absl::StatusOr<std::string> CheckpointSource::Identity() const {

@@ -54,11 +54,11 @@ class CheckpointSource {
   void WillNeed(const std::string& name) const;
   // Bytes read from the files so far, headers included.
   int64_t bytes_read() const;
-  // Times reads through and past the page cache once, takes the faster for all that follow, and
-  // says which and why. For weights that are read again at each use. REQUIRES: nobody reads
-  // meanwhile.
-  std::string ChooseReadMode();
-  // What ChooseReadMode measured; 0 before.
+  // Times reads through and past the page cache once and takes the faster for all that follow. For
+  // weights that are read again at each use. REQUIRES: nobody reads meanwhile.
+  void ChooseReadMode();
+  // What ChooseReadMode took and why, and the rate it measured; empty and 0 before.
+  const std::string& read_mode_text() const { return read_mode_text_; }
   double file_bytes_per_second() const { return file_bytes_per_second_; }
   // 64 hex digits that change with any of the files: device, inode, size, time of the last change
   // and header of each.
@@ -75,6 +75,7 @@ class CheckpointSource {
   std::map<std::string, Tensor> tensors_;
   int64_t total_bytes_ = 0;
   double file_bytes_per_second_ = 0;
+  std::string read_mode_text_;
 };
 
 int64_t DtypeBytes(Dtype dtype);

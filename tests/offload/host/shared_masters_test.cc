@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "offload/base/byte_size.h"
+#include "offload/base/master_file.h"
 #include "offload/base/proc_file.h"
 #include "offload/device/host_device.h"
 #include "offload/device/host_memory.h"
@@ -42,7 +43,7 @@ struct CountingReader {
 
 class SharedMastersTest : public ::testing::Test {
  protected:
-  SharedMastersTest() : fd_(*CreateSharedMastersFile("key")), device_(*HostDevice::Create({})) {}
+  SharedMastersTest() : fd_(*base::CreateMasterFile("key")), device_(*HostDevice::Create({})) {}
   ~SharedMastersTest() override { close(fd_); }
 
   absl::StatusOr<HostMasters> Masters(SharedMasters* shared, const std::vector<int>& blocks,
@@ -68,24 +69,24 @@ TEST_F(SharedMastersTest, TheSecondJobFindsTheBlocksOfTheFirstAndReadsNothing) {
 
   auto other_view = *SharedMasters::Open(fd_, "key", kSizes);
   HostMasters others = *Masters(other_view.get(), {0, 1, 2});
-  const int64_t taken = SharedMastersBytes(fd_);
+  const int64_t taken = base::MasterFileBytes(fd_);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(others.Fill(i, second.Function()).ok());
   EXPECT_EQ(second.reads, 1);  // block 1, which nobody had
   EXPECT_EQ(others.reused_bytes(), kSizes[0] + kSizes[2]);
   EXPECT_EQ(others.shared_bytes(), others.bytes());
-  EXPECT_EQ(SharedMastersBytes(fd_), taken);
+  EXPECT_EQ(base::MasterFileBytes(fd_), taken);
   EXPECT_EQ(others.buffer(0).data[8191], std::byte{1});
   EXPECT_EQ(others.buffer(1).data[4095], std::byte{2});
   EXPECT_EQ(others.buffer(2).data[12287], std::byte{3});
 }
 
 TEST_F(SharedMastersTest, OnlyBlocksThatAreStreamedTakeMemory) {
-  EXPECT_LE(SharedMastersBytes(fd_), PageSize());
+  EXPECT_LE(base::MasterFileBytes(fd_), PageSize());
   auto view = *SharedMasters::Open(fd_, "key", kSizes);
   CountingReader reader;
   HostMasters masters = *Masters(view.get(), {1});
   ASSERT_TRUE(masters.Fill(0, reader.Function()).ok());
-  EXPECT_EQ(SharedMastersBytes(fd_), PageSize() + 4096);  // control area and block 1
+  EXPECT_EQ(base::MasterFileBytes(fd_), PageSize() + 4096);  // control area and block 1
 }
 
 TEST_F(SharedMastersTest, FilledBlocksAreReadOnly) {
@@ -199,7 +200,7 @@ TEST_F(SharedMastersTest, TheClaimOfAProcessThatDiedIsTakenOver) {
 // Two processes with 64 MiB of masters each: together they take them once.
 TEST(SharedMastersMemoryTest, ASecondProcessAddsLessThanTwoPercent) {
   const std::vector<int64_t> sizes(8, 8 * base::kMiB);
-  const int fd = *CreateSharedMastersFile("key");
+  const int fd = *base::CreateMasterFile("key");
   int ready[2], stop[2];
   ASSERT_EQ(pipe(ready), 0);
   ASSERT_EQ(pipe(stop), 0);
@@ -229,14 +230,14 @@ TEST(SharedMastersMemoryTest, ASecondProcessAddsLessThanTwoPercent) {
   };
   const auto [first, first_reads] = start();
   EXPECT_EQ(first_reads, 8);
-  const int64_t one_job = SharedMastersBytes(fd);
+  const int64_t one_job = base::MasterFileBytes(fd);
   const auto private_bytes = [](pid_t pid) {
     const std::string status = "/proc/" + std::to_string(pid) + "/status";
     return base::ReadProcBytes(status, "RssAnon").value_or(0);
   };
   const auto [second, second_reads] = start();
   EXPECT_EQ(second_reads, 0);
-  EXPECT_EQ(SharedMastersBytes(fd), one_job);
+  EXPECT_EQ(base::MasterFileBytes(fd), one_job);
   const int64_t masters = 64 * base::kMiB;
   EXPECT_LT(private_bytes(second), masters / 50);
   // Both have all of it mapped, and each is charged for half.
