@@ -54,6 +54,18 @@ void ConsoleReporter::Phase(absl::string_view phase) {
   if (!options_.is_terminal || phase_ != "training") PrintLine(absl::StrCat("phase: ", phase));
 }
 
+void ConsoleReporter::LoadProgress(int64_t bytes_done, int64_t bytes_total) {
+  const absl::Time now = options_.now();
+  if (last_load_print_ == absl::InfinitePast()) last_load_print_ = now;  // loading has just begun
+  if (now - last_load_print_ < options_.line_interval) return;
+  last_load_print_ = now;
+  const double share = bytes_total > 0 ? static_cast<double>(bytes_done) /
+                                             static_cast<double>(bytes_total)
+                                       : 1.0;
+  PrintLine(absl::StrFormat("loading: %s of %s (%.0f %%)", base::FormatByteSize(bytes_done),
+                            base::FormatByteSize(bytes_total), 100 * share));
+}
+
 void ConsoleReporter::Ready(const ReadyReport& ready) {
   total_steps_ = ready.total_steps;
   for (const std::string& skipped : ready.skipped_checkpoints) {
@@ -106,6 +118,10 @@ void ConsoleReporter::Memory(const MemoryReport& memory) {
         "note: the system locked less host memory than planned, the rest is staged through pinned "
         "buffers");
   }
+}
+
+void ConsoleReporter::Replanned(const PlanReport& plan) {
+  PrintLine(absl::StrCat("new plan after step ", plan.step, " [", plan.reason, "]"));
 }
 
 void ConsoleReporter::CheckpointCommitted(int64_t step, const std::string& directory,

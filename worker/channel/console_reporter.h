@@ -34,9 +34,11 @@ class ConsoleReporter final : public Reporter {
   ~ConsoleReporter() override;
 
   void Phase(absl::string_view phase) override;
+  void LoadProgress(int64_t bytes_done, int64_t bytes_total) override;
   void Ready(const ReadyReport& ready) override;
   void Step(const StepReport& step) override;
   void Memory(const MemoryReport& memory) override;
+  void Replanned(const PlanReport& plan) override;
   void CheckpointCommitted(int64_t step, const std::string& directory,
                            const std::string& manifest_sha256, int64_t bytes,
                            double seconds) override;
@@ -58,6 +60,7 @@ class ConsoleReporter final : public Reporter {
   const ConsoleReporterOptions options_;
   bool bar_drawn_ = false;
   absl::Time last_print_ = absl::InfinitePast();
+  absl::Time last_load_print_ = absl::InfinitePast();
   std::string phase_;
   int64_t total_steps_ = 0;
   double mean_seconds_ = 0;  // of a step, exponentially weighted

@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "offload/base/status_macros.h"
+#include "offload/device/numa.h"
 #include "worker/kernels/device_memory.h"
 #include "worker/kernels/torch_boundary.h"
 
@@ -12,28 +13,36 @@ namespace blockswap::worker {
 
 absl::StatusOr<std::unique_ptr<LoadedJob>> LoadedJob::Load(const JobInspection* job,
                                                            offload::SwapPlan plan,
-                                                           DeviceSession* session) {
-  std::unique_ptr<LoadedJob> loaded(new LoadedJob(job, session->device()));
+                                                           DeviceSession* session,
+                                                           LoadOptions options) {
+  std::unique_ptr<LoadedJob> loaded(new LoadedJob(job, session->device(), std::move(options)));
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
     BLOCKSWAP_RETURN_IF_ERROR(loaded->ReadWeights(std::move(plan), session));
-    return loaded->MakeAdapter();
+    return job->config.network.trains_base ? loaded->MakeBaseTraining() : loaded->MakeAdapter();
   }));
   return loaded;
 }
 
 absl::Status LoadedJob::ReadWeights(offload::SwapPlan plan, DeviceSession* session) {
-  const ModelDescription& model = job_->model;
-  const std::vector<offload::BlockProfile>& profiles = job_->profile.blocks;
-  const auto read_block = [&](int block, absl::Span<std::byte> destination) {
-    const size_t index = static_cast<size_t>(block);
-    return ReadPackedBlock(*job_->weights, model.blocks[index], profiles[index], model.dtype,
-                           destination);
-  };
+  offload::SwapperOptions options;
+  options.verify_weights = job_->config.memory.verify_weights;
+  loader_.Note(
+      offload::NodeText(session->runtime()->facts().numa_node, offload::CountMemoryNodes()));
+  loader_.Prepare(plan);
+  options.shared_masters = loader_.shared();
   BLOCKSWAP_ASSIGN_OR_RETURN(
-      swapper_,
-      offload::BlockSwapper::Create(session->runtime(), std::move(plan), profiles, read_block));
-  BLOCKSWAP_ASSIGN_OR_RETURN(model_, CreateModel(model, *job_->weights, device_));
+      swapper_, offload::BlockSwapper::Create(session->runtime(), std::move(plan),
+                                              job_->profile.blocks, loader_.reader(), options));
+  loader_.Finish(swapper_->stats().pinned_bytes);
+  BLOCKSWAP_ASSIGN_OR_RETURN(model_, CreateModel(job_->model, *job_->weights, device_));
   return absl::OkStatus();
+}
+
+absl::Status LoadedJob::ReadBlock(int block, absl::Span<std::byte> destination) const {
+  const ModelDescription& model = job_->model;
+  const size_t index = static_cast<size_t>(block);
+  return ReadPackedBlock(*job_->weights, model.blocks[index], job_->profile.blocks[index],
+                         model.dtype, destination);
 }
 
 absl::Status LoadedJob::MakeAdapter() {
@@ -47,11 +56,22 @@ absl::Status LoadedJob::MakeAdapter() {
   }
   const MemoryScope scope(offload::MemoryTag::kOptimizer);
   optimizer_ = std::make_unique<AdamW>(adapter_->parameters(), job_->config.training.adamw);
+  trained_ = std::make_unique<AdapterTraining>(job_, adapter_.get(), optimizer_.get());
+  return absl::OkStatus();
+}
+
+absl::Status LoadedJob::MakeBaseTraining() {
+  BLOCKSWAP_ASSIGN_OR_RETURN(std::unique_ptr<BaseTraining> training,
+                             BaseTraining::Create(job_, model_.get(), swapper_.get(), device_));
+  base_gradients_ = training->gradients();
+  trained_ = std::move(training);
   return absl::OkStatus();
 }
 
 WalkContext LoadedJob::walk_context() const {
-  return {model_.get(), &job_->model, swapper_.get(), adapter_.get(), device_};
+  WalkContext context{model_.get(), &job_->model, swapper_.get(), adapter_.get(), device_};
+  context.base = base_gradients_;
+  return context;
 }
 
 WalkContext LoadedJob::base_walk_context() const {

@@ -5,16 +5,23 @@
 #define BLOCKSWAP_WORKER_TRAIN_LOADED_JOB_H_
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "offload/plan/swap_plan.h"
 #include "offload/swap/block_swapper.h"
 #include "worker/adapter/adapter.h"
 #include "worker/config/job_inspection.h"
 #include "worker/model/model.h"
 #include "worker/optimizer/adamw.h"
+#include "worker/train/adapter_training.h"
+#include "worker/train/base_training.h"
 #include "worker/train/block_walk.h"
 #include "worker/train/device_session.h"
+#include "worker/train/weights_loader.h"
 
 namespace blockswap::worker {
 
@@ -27,26 +34,40 @@ class LoadedJob {
   // host memory).
   static absl::StatusOr<std::unique_ptr<LoadedJob>> Load(const JobInspection* job,
                                                          offload::SwapPlan plan,
-                                                         DeviceSession* session);
+                                                         DeviceSession* session,
+                                                         LoadOptions options = {});
 
+  // What loading has to say, one sentence each, since the last call.
+  std::vector<std::string> TakeNotes() { return loader_.TakeNotes(); }
+  // Of the masters: in memory that other jobs use too.
+  int64_t shared_bytes() const { return loader_.shared_bytes(); }
   offload::BlockSwapper& swapper() { return *swapper_; }
   Adapter& adapter() { return *adapter_; }
   AdamW& optimizer() { return *optimizer_; }
+  // The adapter, or the base where it trains itself; then there is no adapter.
+  Trainable& trained() { return *trained_; }
+  // The packed bytes of a block as the checkpoint has them.
+  absl::Status ReadBlock(int block, absl::Span<std::byte> destination) const;
   WalkContext walk_context() const;
   // The same walk with the adapter left out: what the base model says.
   WalkContext base_walk_context() const;
 
  private:
-  LoadedJob(const JobInspection* job, at::Device device) : job_(job), device_(device) {}
+  LoadedJob(const JobInspection* job, at::Device device, LoadOptions options)
+      : job_(job), device_(device), loader_(job, std::move(options)) {}
   absl::Status ReadWeights(offload::SwapPlan plan, DeviceSession* session);
   absl::Status MakeAdapter();
+  absl::Status MakeBaseTraining();
 
   const JobInspection* job_;
   const at::Device device_;
+  WeightsLoader loader_;  // the swapper reads through it
   std::unique_ptr<offload::BlockSwapper> swapper_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Adapter> adapter_;
   std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Trainable> trained_;
+  BaseGradients* base_gradients_ = nullptr;  // of trained_, where the base trains
 };
 
 }  // namespace blockswap::worker

@@ -19,6 +19,8 @@ struct RunOptions {
   offload::HostDeviceOptions host;
   std::function<StopRequest()> stop_requested;
   std::function<void(JobInspection*)> edit;  // past validation, just before training
+  std::function<void(offload::SwapPlan*)> edit_plan = nullptr;
+  int masters_fd = -1;  // memory to share weights in, as a server gives it
 };
 
 // Trains to the end into job.output(`name`). `reporter` may be null.
