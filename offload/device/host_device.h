@@ -4,6 +4,8 @@
 #ifndef BLOCKSWAP_OFFLOAD_DEVICE_HOST_DEVICE_H_
 #define BLOCKSWAP_OFFLOAD_DEVICE_HOST_DEVICE_H_
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -19,6 +21,11 @@ struct HostDeviceOptions {
   absl::Duration latency = absl::ZeroDuration();  // of every copy
   // Makes the swapper stage pageable masters as it must on CUDA; nothing here needs it.
   bool copies_need_pinned_memory = false;
+  // What goes wrong, in tests. See MemoryLedger::SetBeforeCharge.
+  std::function<void(MemoryLedger&)> before_charge = nullptr;
+  // What a copy to the device reads instead of its source.
+  std::function<const std::byte*(DeviceSpan destination, const std::byte* source)> h2d_source =
+      nullptr;
 };
 
 // Owns: two lane threads ("bs-h2d", "bs-d2h"). Thread safety: safe. See Note [Streams of a device]:

@@ -34,6 +34,7 @@ absl::Status MemoryLedger::Charge(MemoryTag tag, int64_t bytes) {
   if (bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat("negative charge: ", bytes, " bytes"));
   }
+  if (before_charge_) before_charge_(*this);
   int64_t budget = 0;
   int64_t in_use = 0;
   {

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -35,10 +37,14 @@ class MemoryLedger {
   // REQUIRES: at least `bytes` are charged to `tag`.
   void Release(MemoryTag tag, int64_t bytes);
   void SetBudget(int64_t budget_bytes);
+  // Called at the start of every Charge, which it may make fail by lowering the budget: how tests take memory away in the
+  // middle of a step. REQUIRES: set before anything is charged.
+  void SetBeforeCharge(std::function<void(MemoryLedger&)> hook) { before_charge_ = std::move(hook); }
   void ResetPeaks();
   MemorySnapshot Snapshot() const;
 
  private:
+  std::function<void(MemoryLedger&)> before_charge_;  // constant once set
   mutable base::Mutex mutex_;
   int64_t budget_bytes_ ABSL_GUARDED_BY(mutex_);
   MemorySnapshot state_ ABSL_GUARDED_BY(mutex_);

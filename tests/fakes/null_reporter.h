@@ -4,6 +4,7 @@
 #define BLOCKSWAP_TESTS_FAKES_NULL_REPORTER_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,11 +27,16 @@ class NullReporter final : public worker::Reporter {
                            double) override {
     checkpoint_steps.push_back(step);
   }
+  void Replanned(const worker::PlanReport& plan) override { replans.push_back(plan); }
   void SampleReady(int64_t, const std::string& file) override { samples.push_back(file); }
   void Warning(absl::string_view reason, const std::string& message) override {
     warnings.push_back(std::string(reason) + ": " + message);
   }
   void Exiting(const worker::ExitReport& report) override { exits.push_back(report); }
+
+  std::optional<worker::MemoryConfig> TakeMemoryUpdate() override {
+    return std::exchange(memory_update, std::nullopt);
+  }
 
   worker::StopRequest stop_requested() override { return stop; }
   bool TakeCheckpointRequest() override { return std::exchange(checkpoint_request, false); }
@@ -42,8 +48,10 @@ class NullReporter final : public worker::Reporter {
   std::vector<worker::MemoryReport> memories;
   std::vector<int64_t> checkpoint_steps;
   std::vector<worker::ExitReport> exits;
+  std::vector<worker::PlanReport> replans;
   std::function<void(const worker::StepReport&)> after_step;
   worker::StopRequest stop = worker::StopRequest::kNone;
+  std::optional<worker::MemoryConfig> memory_update;
   bool checkpoint_request = false, sample_request = false;
 };
 

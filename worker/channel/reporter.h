@@ -42,7 +42,18 @@ struct MemoryReport {
   std::map<std::string, int64_t> planned_bytes;  // by purpose
   offload::MemorySnapshot measured;
   int64_t host_rss_bytes = 0, host_pinned_bytes = 0, host_master_bytes = 0;
+  int64_t host_locked_bytes = 0;  // as the kernel counts (VmLck, VmPin)
+  int64_t host_shared_bytes = 0;  // of the masters: in memory that other jobs use too
+  int64_t host_file_bytes = 0;    // block weights that stay in the file
   bool pinning_fell_back = false;
+};
+
+// A running job goes on under another plan.
+struct PlanReport {
+  std::string plan_json, plan_text;
+  std::string reason;   // UPPER_SNAKE: MEMORY_UPDATED, MEASURED_MEMORY, OUT_OF_MEMORY, ...
+  int64_t step = 0;     // the last completed one
+  int64_t replans = 0;  // of this attempt, this one included
 };
 
 struct ExitReport {
@@ -61,11 +72,14 @@ class Reporter {
  public:
   virtual ~Reporter() = default;
   virtual void Phase(absl::string_view phase) = 0;  // loading, training, sampling, checkpoint, finishing
+  // Bytes of block weights in place, out of all. In phase loading.
+  virtual void LoadProgress(int64_t /*bytes_done*/, int64_t /*bytes_total*/) {}
   virtual void Ready(const ReadyReport& ready) = 0;
   virtual void Step(const StepReport& step) = 0;
   virtual void Memory(const MemoryReport& memory) = 0;
   virtual void CheckpointCommitted(int64_t step, const std::string& directory, const std::string& manifest_sha256,
                                    int64_t bytes, double seconds) = 0;
+  virtual void Replanned(const PlanReport& /*plan*/) {}
   virtual void SampleReady(int64_t step, const std::string& file) = 0;
   virtual void Warning(absl::string_view reason, const std::string& message) = 0;
   // Sends what is queued and waits for it to be acknowledged, within a bound.

@@ -78,6 +78,7 @@ class ServerChannel final : public Reporter {
   void Ready(const ReadyReport& ready) override { Send(ToMessage(ready)); }
   void Step(const StepReport& step) override { Send(ToMessage(step)); }
   void Memory(const MemoryReport& memory) override { Send(ToMessage(memory)); }
+  void Replanned(const PlanReport& plan) override { Send(ToMessage(plan)); }
   void CheckpointCommitted(int64_t step, const std::string& directory,
                            const std::string& manifest_sha256, int64_t bytes,
                            double seconds) override;

@@ -54,6 +54,17 @@ v1::WorkerMessage ToMessage(const ReadyReport& ready) {
   return message;
 }
 
+v1::WorkerMessage ToMessage(const PlanReport& plan) {
+  v1::WorkerMessage message;
+  v1::Replanned* out = message.mutable_replanned();
+  if (plan.plan_json.size() <= kMaxPlanBytes) out->set_plan_json(proto::ToValidUtf8(plan.plan_json));
+  out->set_plan_text(WireText(plan.plan_text, kMaxPlanBytes));
+  out->set_reason(WireText(plan.reason, 256));
+  out->set_step(plan.step);
+  out->set_replans(plan.replans);
+  return message;
+}
+
 v1::WorkerMessage ToMessage(const StepReport& step) {
   v1::WorkerMessage message;
   v1::Step* out = message.mutable_steps()->add_steps();
@@ -87,6 +98,9 @@ v1::WorkerMessage ToMessage(const MemoryReport& memory) {
   out->set_host_rss_bytes(memory.host_rss_bytes);
   out->set_host_pinned_bytes(memory.host_pinned_bytes);
   out->set_host_master_bytes(memory.host_master_bytes);
+  out->set_host_locked_bytes(memory.host_locked_bytes);
+  out->set_host_shared_bytes(memory.host_shared_bytes);
+  out->set_host_file_bytes(memory.host_file_bytes);
   out->set_pinning_fell_back(memory.pinning_fell_back);
   return message;
 }

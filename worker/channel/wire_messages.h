@@ -15,6 +15,7 @@ namespace blockswap::worker {
 v1::WorkerMessage ToMessage(const ReadyReport& ready);
 v1::WorkerMessage ToMessage(const StepReport& step);
 v1::WorkerMessage ToMessage(const MemoryReport& memory);
+v1::WorkerMessage ToMessage(const PlanReport& plan);
 v1::WorkerMessage ToMessage(const ExitReport& report);
 v1::WorkerMessage PhaseMessage(absl::string_view phase);
 v1::WorkerMessage WarningMessage(absl::string_view reason, const std::string& text);

@@ -15,12 +15,12 @@ AdamW::AdamW(at::Tensor parameters, const AdamWConfig& config)
       update_counter_(at::zeros({}, parameters_.options())) {}
 
 void AdamW::Step(const at::Tensor& gradients, double learning_rate) {
-  ++updates_;
-  update_counter_.fill_(static_cast<double>(updates_));
+  update_counter_.fill_(static_cast<double>(updates_ + 1));
   at::_fused_adamw_({parameters_}, {gradients}, {first_moment_}, {second_moment_},
                     /*max_exp_avg_sqs=*/{}, {update_counter_}, learning_rate, config_.beta1,
                     config_.beta2, config_.weight_decay, config_.eps, /*amsgrad=*/false,
                     /*maximize=*/false);
+  ++updates_;  // last: an update that found no memory has changed nothing and does not count
 }
 
 }  // namespace blockswap::worker

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/sampler/flow_sampler.h"
 
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -35,18 +37,97 @@ at::Tensor StartingNoise(const LatentSize& size, int64_t seed) {
   return noise_BCHW;
 }
 
-// One forward-only pass; its result on the host. What the pass allocates counts as activations of
-// the device.
-absl::StatusOr<at::Tensor> Velocity(const WalkContext& context, const at::Tensor& tokens_BSF,
-                                    double time, ModelInputs* inputs) {
+// One latent under way.
+struct Drawing {
+  LatentSize size;
+  std::vector<double> times;
+  at::Tensor tokens_BSF;  // on the host
+};
+
+// The next passes of drawings that walk together; their results on the host. What the passes
+// allocate counts as activations of the device.
+absl::StatusOr<std::vector<at::Tensor>> Velocities(const WalkContext& context, size_t step,
+                                                   const std::vector<Drawing>& drawings,
+                                                   std::vector<ModelInputs>* inputs) {
   const MemoryScope device_side(offload::MemoryTag::kActivations);
-  inputs->hidden_states_BSC =
-      tokens_BSF.to(context.device, ToScalarType(context.description->dtype));
-  inputs->timestep_B = at::full({1}, time, at::kFloat).to(context.device);
+  for (size_t i = 0; i < drawings.size(); ++i) {
+    (*inputs)[i].hidden_states_BSC =
+        drawings[i].tokens_BSF.to(context.device, ToScalarType(context.description->dtype));
+    (*inputs)[i].timestep_B = at::full({1}, drawings[i].times[step], at::kFloat).to(context.device);
+  }
   BLOCKSWAP_RETURN_IF_ERROR(context.swapper->BeginPass(offload::PassKind::kForwardOnly));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const WalkResult walk, WalkForward(context, *inputs));
+  BLOCKSWAP_ASSIGN_OR_RETURN(std::vector<at::Tensor> velocities_BSF,
+                             WalkForwardTogether(context, *inputs));
   const HostMemoryScope host_side;
-  return walk.output.to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  for (at::Tensor& velocity : velocities_BSF) {
+    velocity = velocity.to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  }
+  return velocities_BSF;
+}
+
+// Starts a drawing and fills in what its model inputs keep over all steps.
+absl::StatusOr<Drawing> StartDrawing(const WalkContext& context, const SamplePrompt& prompt,
+                                     const TrainingConfig& training, ModelInputs* inputs) {
+  const ModelDescription& model = *context.description;
+  Drawing drawing;
+  drawing.size = SizeOf(prompt, model);
+  const LatentSize& size = drawing.size;
+  drawing.times =
+      SamplingTimes(prompt.steps, SamplingShift(prompt, training, size.height, size.width));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const at::Tensor text_BTJ,
+                             LoadText(prompt.text_cache_path, prompt.text_key, prompt.text_tokens));
+  drawing.tokens_BSF = PackLatents(StartingNoise(size, prompt.seed), model.patch);
+  inputs->encoder_hidden_states_BTJ = text_BTJ.to(context.device, ToScalarType(model.dtype));
+  inputs->img_shapes = {{1, size.height / model.patch, size.width / model.patch}};
+  return drawing;
+}
+
+// All prompts have one number of steps.
+absl::Status DrawTogether(const WalkContext& context, absl::Span<const SamplePrompt* const> prompts,
+                          const TrainingConfig& training, const std::function<absl::Status()>& stop,
+                          std::vector<at::Tensor>* latents_CHW) {
+  const HostMemoryScope host_side;
+  std::vector<ModelInputs> inputs(prompts.size());
+  std::vector<Drawing> drawings;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(Drawing drawing,
+                               StartDrawing(context, *prompts[i], training, &inputs[i]));
+    drawings.push_back(std::move(drawing));
+  }
+  for (size_t step = 0; step + 1 < drawings.front().times.size(); ++step) {
+    BLOCKSWAP_RETURN_IF_ERROR(stop());
+    BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> velocities_BSF,
+                               Velocities(context, step, drawings, &inputs));
+    for (size_t i = 0; i < drawings.size(); ++i) {
+      Drawing& drawing = drawings[i];
+      const double stride = drawing.times[step + 1] - drawing.times[step];
+      drawing.tokens_BSF = drawing.tokens_BSF + velocities_BSF[i] * stride;
+    }
+  }
+  for (const Drawing& drawing : drawings) {
+    latents_CHW->push_back(UnpackLatents(drawing.tokens_BSF, drawing.size.height,
+                                         drawing.size.width, context.description->patch)[0]);
+  }
+  return absl::OkStatus();
+}
+
+// Indices of prompts that may walk together, a few at a time: each brings its own hidden states and
+// conditioning, which stay on the device for the whole pass.
+constexpr size_t kMaxTogether = 4;
+std::vector<std::vector<size_t>> GroupAlike(const std::vector<SamplePrompt>& prompts) {
+  std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> open;  // group that takes more
+  std::vector<std::vector<size_t>> groups;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const SamplePrompt& prompt = prompts[i];
+    const auto [found, is_new] =
+        open.try_emplace({prompt.width, prompt.height, prompt.steps}, groups.size());
+    if (is_new || groups[found->second].size() == kMaxTogether) {
+      found->second = groups.size();
+      groups.emplace_back();
+    }
+    groups[found->second].push_back(i);
+  }
+  return groups;
 }
 
 }  // namespace
@@ -74,33 +155,32 @@ double SamplingShift(const SamplePrompt& prompt, const TrainingConfig& training,
   return 1.0;
 }
 
-absl::StatusOr<at::Tensor> SampleLatent(const WalkContext& context, const SamplePrompt& prompt,
-                                        const TrainingConfig& training,
-                                        const std::function<absl::Status()>& stop) {
-  const ModelDescription& model = *context.description;
-  const LatentSize size = SizeOf(prompt, model);
-  const std::vector<double> times =
-      SamplingTimes(prompt.steps, SamplingShift(prompt, training, size.height, size.width));
-  at::Tensor tokens_BSF;
-  BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
-    const HostMemoryScope host_side;
-    BLOCKSWAP_ASSIGN_OR_RETURN(
-        const at::Tensor text_BTJ,
-        LoadText(prompt.text_cache_path, prompt.text_key, prompt.text_tokens));
-    tokens_BSF = PackLatents(StartingNoise(size, prompt.seed), model.patch);
-    ModelInputs inputs;
-    inputs.encoder_hidden_states_BTJ = text_BTJ.to(context.device, ToScalarType(model.dtype));
-    inputs.img_shapes = {{1, size.height / model.patch, size.width / model.patch}};
-    for (size_t i = 0; i + 1 < times.size(); ++i) {
-      BLOCKSWAP_RETURN_IF_ERROR(stop());
-      BLOCKSWAP_ASSIGN_OR_RETURN(const at::Tensor velocity_BSF,
-                                 Velocity(context, tokens_BSF, times[i], &inputs));
-      tokens_BSF = tokens_BSF + velocity_BSF * (times[i + 1] - times[i]);
+absl::StatusOr<std::vector<at::Tensor>> SampleLatents(const WalkContext& context,
+                                                      const std::vector<SamplePrompt>& prompts,
+                                                      const TrainingConfig& training,
+                                                      const std::function<absl::Status()>& stop) {
+  std::vector<at::Tensor> latents_CHW(prompts.size());
+  const auto draw = [&](absl::Span<const size_t> group) {
+    std::vector<const SamplePrompt*> members;
+    for (const size_t index : group) members.push_back(&prompts[index]);
+    std::vector<at::Tensor> drawn;
+    const absl::Status status =
+        RunContained([&] { return DrawTogether(context, members, training, stop, &drawn); });
+    for (size_t i = 0; i < drawn.size(); ++i) latents_CHW[group[i]] = std::move(drawn[i]);
+    return status;
+  };
+  for (const std::vector<size_t>& group : GroupAlike(prompts)) {
+    absl::Status drawn = draw(group);
+    // Memory for one was there when nobody planned for several.
+    if (absl::IsResourceExhausted(drawn) && group.size() > 1) {
+      drawn = absl::OkStatus();
+      for (size_t i = 0; i < group.size() && drawn.ok(); ++i) {
+        drawn = draw(absl::MakeConstSpan(&group[i], 1));
+      }
     }
-    tokens_BSF = UnpackLatents(tokens_BSF, size.height, size.width, model.patch);
-    return absl::OkStatus();
-  }));
-  return tokens_BSF[0];
+    BLOCKSWAP_RETURN_IF_ERROR(drawn);
+  }
+  return latents_CHW;
 }
 
 }  // namespace blockswap::worker

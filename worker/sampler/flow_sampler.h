@@ -25,11 +25,13 @@ std::vector<double> SamplingTimes(int64_t steps, double shift);
 double SamplingShift(const SamplePrompt& prompt, const TrainingConfig& training,
                      int64_t latent_height, int64_t latent_width);
 
-// Latent [C, H, W] in fp32 on the host. The noise depends on the prompt's seed alone. `stop` is
-// asked before every step.
-absl::StatusOr<at::Tensor> SampleLatent(const WalkContext& context, const SamplePrompt& prompt,
-                                        const TrainingConfig& training,
-                                        const std::function<absl::Status()>& stop);
+// Latents [C, H, W] in fp32 on the host, one a prompt. The noise depends on the prompt's seed
+// alone. Prompts of one size and number of steps go through each block together, so one upload
+// serves a few; each latent has the bits that it has alone. `stop` is asked before every step.
+absl::StatusOr<std::vector<at::Tensor>> SampleLatents(const WalkContext& context,
+                                                      const std::vector<SamplePrompt>& prompts,
+                                                      const TrainingConfig& training,
+                                                      const std::function<absl::Status()>& stop);
 
 }  // namespace blockswap::worker
 

@@ -137,7 +137,7 @@ Metadata AdapterMetadata(const JobInspection& job, const TrainingMoment& moment)
   metadata["ss_network_dropout"] = "None";
   metadata["ss_network_args"] = NetworkArguments(config.network);
   metadata["ss_training_comment"] = "None";
-  metadata["ss_fp8_base"] = Flag(false);
+  metadata["ss_fp8_base"] = Flag(job.model.quantization != Quantization::kNone);
   metadata["ss_full_fp16"] = Flag(false);
   metadata["ss_full_bf16"] = Flag(false);
   metadata["ss_datasets"] = job.dataset->datasets_json();

@@ -9,17 +9,11 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "worker/adapter/adapter.h"
 #include "worker/config/job_inspection.h"
+#include "worker/train/trainable.h"
 
 namespace blockswap::worker {
-
-struct TrainingMoment {
-  int64_t step = 0;
-  int64_t epoch = 1;
-  absl::Time started, finished;
-};
 
 std::map<std::string, std::string> AdapterMetadata(const JobInspection& job,
                                                    const TrainingMoment& moment);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "offload/device/device_runtime.h"
 #include "offload/device/host_device.h"
+#include "offload/swap/swap_stats.h"
 #include "worker/config/job_inspection.h"
 #include "worker/kernels/device_memory.h"
 
@@ -39,9 +40,23 @@ class DeviceSession {
   // Facts for the planner: free memory, host limits, link and compute speed by short trials.
   absl::StatusOr<Machine> Measure();
 
+  // Device bytes this job may use: what is free now and what it holds already, within its budget.
+  int64_t AvailableBytes();
+  // The same for everything a new plan is made from; speeds stay as measured.
+  void Refresh(const offload::SwapStats& held, Machine* machine);
+  // The hard limit of later allocations; absent: none but the device's own.
+  void SetBudget(std::optional<int64_t> budget_bytes);
+  std::optional<int64_t> budget_bytes();
+
   // Bytes LibTorch's own device allocator holds beyond the ledger; 0 on the host device, where the
   // ledger has them.
+  int64_t framework_bytes() const;
   int64_t framework_bytes_peak() const;
+  // The most that ledger and framework held since ResetPeaks.
+  int64_t peak_bytes();
+  void ResetPeaks();
+  // Gives memory that the framework keeps for later back to the device.
+  void ReleaseCached();
 
  private:
   DeviceSession(std::unique_ptr<offload::DeviceRuntime> runtime, at::Device device)

@@ -54,7 +54,8 @@ absl::Status CheckOwner(const std::string& path, const std::string& adapter_name
         "output directory ", path, " holds ", found,
         " of an unknown job and nothing there is overwritten; give an empty directory"));
   }
-  const std::string difference = DescribeDifference(IdentityFromJson(ReadText(marker)), identity);
+  const std::string difference =
+      DescribeDifference(OutputDirectory::RecordedIdentity(path), identity);
   if (difference.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("output directory ", path, " belongs to a job with another result: ", difference,
@@ -90,6 +91,10 @@ absl::StatusOr<std::unique_ptr<OutputDirectory>> OutputDirectory::Claim(
       return absl::InvalidArgumentError(absl::StrCat("cannot make ", child, ": ", error.message()));
   }
   return directory;
+}
+
+JobIdentity OutputDirectory::RecordedIdentity(const std::string& path) {
+  return IdentityFromJson(ReadText(path + "/job.json"));
 }
 
 OutputDirectory::~OutputDirectory() { close(lock_); }

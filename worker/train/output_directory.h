@@ -21,6 +21,8 @@ class OutputDirectory {
   static absl::StatusOr<std::unique_ptr<OutputDirectory>> Claim(const std::string& path,
                                                                 const std::string& adapter_name,
                                                                 const JobIdentity& identity);
+  // Whose outputs `path` holds, as its job.json says; empty where there is none.
+  static JobIdentity RecordedIdentity(const std::string& path);
   ~OutputDirectory();
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;

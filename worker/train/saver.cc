@@ -8,7 +8,6 @@
 #include "offload/base/status_macros.h"
 #include "worker/io/checkpoint_directory.h"
 #include "worker/kernels/torch_boundary.h"
-#include "worker/train/adapter_metadata.h"
 #include "worker/train/failure.h"
 
 namespace blockswap::worker {
@@ -45,10 +44,9 @@ absl::Status Saver::CommitState(const CheckpointProperties& properties) {
   BLOCKSWAP_ASSIGN_OR_RETURN(
       const CommittedCheckpoint committed,
       CommitCheckpoint(
-          output_->checkpoints(), properties.counters.step, StateBytes(loaded_->adapter()),
-          ToProperties(properties), [&](const std::string& directory) {
-            return WriteTrainingState(directory, loaded_->adapter(), loaded_->optimizer());
-          }));
+          output_->checkpoints(), properties.counters.step, loaded_->trained().StateBytes(),
+          ToProperties(properties),
+          [&](const std::string& directory) { return loaded_->trained().WriteState(directory); }));
   reporter_->CheckpointCommitted(committed.step, committed.directory, committed.manifest_sha256,
                                  committed.bytes, absl::ToDoubleSeconds(absl::Now() - begin));
   const absl::Status pruned =
@@ -60,8 +58,8 @@ absl::Status Saver::CommitState(const CheckpointProperties& properties) {
 absl::Status Saver::SaveAdapterFile(const TrainingCounters& counters, absl::Time started,
                                     const std::string& path) const {
   return RunContained([&] {
-    return SaveAdapter(loaded_->adapter(), *job_,
-                       {counters.step, counters.epoch, started, absl::Now()}, path);
+    return loaded_->trained().WriteResult({counters.step, counters.epoch, started, absl::Now()},
+                                          path);
   });
 }
 

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/config/job_inspection.h"
-#include "worker/optimizer/adamw.h"
 #include "worker/train/block_walk.h"
 #include "worker/train/micro_batch.h"
 #include "worker/train/step_position.h"
+#include "worker/train/trainable.h"
 
 namespace blockswap::worker {
 
@@ -30,6 +31,7 @@ struct StepOutcome {
   std::vector<std::string>
       faulty_items;  // whose loss is not finite, or everything the gradient came from
   std::map<std::string, double> phase_seconds;  // data, forward, backward, optimizer
+  absl::Duration compute;  // from the first block to the gradient's norm, no data
 };
 
 // Thread safety: the trainer's thread. Errors: those of the walk; LibTorch's exceptions are
@@ -37,23 +39,31 @@ struct StepOutcome {
 class StepRunner {
  public:
   // All outlive the runner.
-  StepRunner(const JobInspection* job, const WalkContext& context, AdamW* optimizer);
+  StepRunner(const JobInspection* job, const WalkContext& context, Trainable* trained);
 
   // Gradients of step `step` (from 1); parameters stay as they are. `stop` is asked between blocks
   // and ends the step at once.
   absl::StatusOr<StepOutcome> ComputeGradients(int64_t step,
                                                const std::function<absl::Status()>& stop);
 
+  // What the step begins with: real data for a trial before training.
+  absl::StatusOr<MicroBatch> FirstMicroBatch(int64_t step);
+
   // Clips and updates. REQUIRES: `outcome` is of the last ComputeGradients and has no fault.
   absl::Status Update(StepOutcome* outcome);
 
  private:
-  absl::Status RunMicroBatch(const Batch& batch, int64_t step, double weight,
-                             const std::function<absl::Status()>& stop, StepOutcome* outcome);
+  // Batches [first, first + count) of the step: loaded, then walked block-major.
+  absl::Status RunMicroBatches(int64_t first, int64_t count, int64_t step,
+                               const std::function<absl::Status()>& stop, StepOutcome* outcome);
+  StepOutcome StartStep(int64_t step) const;
+  absl::StatusOr<MicroBatch> Load(int64_t batch, int64_t step, int64_t first_sample,
+                                  StepOutcome* outcome);
+  std::vector<std::string> ItemsOfStep(const StepPosition& position) const;
 
   const JobInspection* job_;
   const WalkContext context_;
-  AdamW* optimizer_;
+  Trainable* trained_;
 };
 
 }  // namespace blockswap::worker

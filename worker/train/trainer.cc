@@ -3,26 +3,16 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "offload/base/byte_size.h"
-#include "offload/base/proc_file.h"
 #include "offload/base/status_macros.h"
 #include "offload/plan/planner.h"
-#include "worker/io/atomic_file.h"
 #include "worker/io/checkpoint_directory.h"
 #include "worker/train/compute_threads.h"
 #include "worker/train/failure.h"
+#include "worker/train/host_modulation_choice.h"
 
 namespace blockswap::worker {
-namespace {
-
-bool IsOfHostMemory(absl::string_view message) {
-  return absl::StrContains(message, "host memory") || absl::StrContains(message, "bad_alloc");
-}
-
-}  // namespace
 
 Trainer::Trainer(JobInspection job, TrainerOptions options, Reporter* reporter)
     : job_(std::move(job)), options_(std::move(options)), reporter_(reporter) {}
@@ -55,24 +45,42 @@ absl::Status Trainer::RunToEnd() {
 
 absl::Status Trainer::Load() {
   const TrainConfig& config = job_.config;
+  const auto open_session = [&]() -> absl::StatusOr<DeviceSession*> {
+    BLOCKSWAP_ASSIGN_OR_RETURN(
+        session_,
+        DeviceSession::Open({config.device, config.memory.vram_budget_bytes, options_.host}));
+    return session_.get();
+  };
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string modulation,
+                             SettleHostModulation(options_.output_directory, open_session, &job_));
   identity_ = IdentityOf(job_);
   BLOCKSWAP_ASSIGN_OR_RETURN(
       output_, OutputDirectory::Claim(options_.output_directory, config.output.name, identity_));
   BLOCKSWAP_ASSIGN_OR_RETURN(log_, TrainLog::Open(output_->log_file(), options_.log_to_stderr));
   for (const std::string& warning : job_.warnings) Warn("JOB", warning);
+  const std::string quantization = QuantizationText(job_.model);
+  if (!quantization.empty()) log_->Info(quantization);
   BLOCKSWAP_RETURN_IF_ERROR(FindCheckpoint());
   threads_ = resumed_.has_value() && config.training.threads == 0
                  ? resumed_->threads
                  : ChooseThreads(config.training.threads);
   UseThreads(threads_);
 
-  BLOCKSWAP_ASSIGN_OR_RETURN(
-      session_,
-      DeviceSession::Open({config.device, config.memory.vram_budget_bytes, options_.host}));
+  if (session_ == nullptr) BLOCKSWAP_RETURN_IF_ERROR(open_session().status());
+  if (!modulation.empty()) log_->Info(modulation);
   offload::SwapPlan plan;
   BLOCKSWAP_RETURN_IF_ERROR(MakePlan(&plan));
-  BLOCKSWAP_ASSIGN_OR_RETURN(loaded_, LoadedJob::Load(&job_, std::move(plan), session_.get()));
-  runner_ = std::make_unique<StepRunner>(&job_, loaded_->walk_context(), &loaded_->optimizer());
+  LoadOptions load{options_.masters_fd,
+                   [this](int64_t done, int64_t total) { reporter_->LoadProgress(done, total); }};
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      loaded_, LoadedJob::Load(&job_, std::move(plan), session_.get(), std::move(load)));
+  for (const std::string& note : loaded_->TakeNotes()) log_->Info(note);
+  const bool lock = session_->runtime()->copies_need_pinned_memory() &&
+                    config.memory.pinned_memory != offload::PinPolicy::kNever;
+  boundaries_ = std::make_unique<BoundaryStore>(session_->runtime(), lock);
+  BLOCKSWAP_RETURN_IF_ERROR(ReserveBoundaries(loaded_->swapper().plan()));
+  runner_ =
+      std::make_unique<StepRunner>(&job_, Context(/*with_adapter=*/true), &loaded_->trained());
   gallery_ = std::make_unique<SampleGallery>(output_->samples(), &job_.model);
   if (!config.sampling.prompts_path.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(const Family* family, FindFamily(job_.model.family));
@@ -84,16 +92,10 @@ absl::Status Trainer::Load() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::MakePlan(offload::SwapPlan* plan) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const Machine machine, session_->Measure());
-  absl::StatusOr<offload::SwapPlan> planned = offload::Plan(MakePlanRequest(job_, machine));
-  if (!planned.ok()) return WithFailure(planned.status(), ExitCode::kInvalidInput, "WILL_NOT_FIT");
-  *plan = *std::move(planned);
-  BLOCKSWAP_RETURN_IF_ERROR(
-      WriteFileAtomically(output_->plan_file(), offload::PlanToJson(*plan) + "\n"));
-  log_->Info(absl::StrCat("device ", session_->description(), ", ", threads_, " threads\n",
-                          offload::PlanToText(*plan)));
-  return absl::OkStatus();
+WalkContext Trainer::Context(bool with_adapter) const {
+  WalkContext context = with_adapter ? loaded_->walk_context() : loaded_->base_walk_context();
+  context.boundaries = boundaries_.get();
+  return context;
 }
 
 absl::Status Trainer::FindCheckpoint() {
@@ -123,10 +125,9 @@ absl::Status Trainer::FindCheckpoint() {
 
 absl::Status Trainer::RestoreCheckpoint() {
   if (resumed_.has_value()) {
-    BLOCKSWAP_RETURN_IF_ERROR(
-        ReadTrainingState(resumed_from_, loaded_->adapter(), &loaded_->optimizer()));
     counters_ = resumed_->counters;
-    loaded_->optimizer().set_updates(counters_.updates);
+    first_step_ = counters_.step;
+    BLOCKSWAP_RETURN_IF_ERROR(loaded_->trained().ReadState(resumed_from_, counters_.updates));
     log_->Info(absl::StrCat("continuing ", resumed_from_, " after step ", counters_.step, " of ",
                             job_.total_steps));
     if (resumed_->threads != threads_ || resumed_->device != session_->description()) {
@@ -168,53 +169,6 @@ absl::Status Trainer::EndEarly(absl::Status status) {
   if (required) return saved;
   Warn("SAVE_FAILED", std::string(saved.message()));
   return status;
-}
-
-absl::Status Trainer::ExplainMemory(absl::Status status) const {
-  if (status.code() != absl::StatusCode::kResourceExhausted) return status;
-  if (IsOfHostMemory(status.message())) {
-    return WithFailure(std::move(status), ExitCode::kHostOutOfMemory, "HOST_MEMORY_EXHAUSTED");
-  }
-  std::string message(status.message());
-  if (loaded_ != nullptr) {
-    const offload::SwapPlan& plan = loaded_->swapper().plan();
-    const offload::MemorySnapshot memory = session_->runtime()->ledger().Snapshot();
-    absl::StrAppend(&message, "; in step ", counters_.step + 1, " with ", plan.blocks_to_swap,
-                    " blocks swapped, planned ", base::FormatByteSize(plan.prediction.device_bytes),
-                    ", peak so far ", base::FormatByteSize(memory.total_peak_bytes),
-                    "; raise memory.vram_budget, set memory.blocks_to_swap above ",
-                    plan.blocks_to_swap, " or make the dataset's batches smaller");
-  }
-  absl::Status explained(status.code(), message);
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    explained.SetPayload(url, payload);
-  });
-  return WithFailure(std::move(explained), ExitCode::kDeviceOutOfMemory, "DEVICE_MEMORY_EXHAUSTED");
-}
-
-void Trainer::ReportMemory() {
-  const offload::SwapPlan& plan = loaded_->swapper().plan();
-  const offload::Prediction& planned = plan.prediction;
-  const offload::SwapStats stats = loaded_->swapper().stats();
-  MemoryReport report;
-  report.planned_bytes = {
-      {"ring", planned.ring_bytes},           {"resident_blocks", planned.resident_bytes},
-      {"edge_weights", planned.edge_bytes},   {"adapter", planned.adapter_bytes},
-      {"optimizer", planned.optimizer_bytes}, {"activations", planned.activation_bytes}};
-  report.measured = session_->runtime()->ledger().Snapshot();
-  report.host_rss_bytes = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
-  report.host_pinned_bytes = stats.pinned_bytes;
-  report.host_master_bytes = stats.host_master_bytes;
-  report.pinning_fell_back =
-      plan.pin_policy != offload::PinPolicy::kNever && stats.pinned_bytes < stats.host_master_bytes;
-  if (report.pinning_fell_back &&
-      counters_.step == (resumed_.has_value() ? resumed_->counters.step : 0)) {
-    Warn("PINNING_FELL_BACK",
-         absl::StrCat("host masters are page-locked for ", base::FormatByteSize(stats.pinned_bytes),
-                      " of ", base::FormatByteSize(stats.host_master_bytes),
-                      "; raise the lock limit (ulimit -l) for faster copies"));
-  }
-  reporter_->Memory(report);
 }
 
 void Trainer::Warn(absl::string_view reason, const std::string& message) {

@@ -2,6 +2,7 @@
 // The trainer's loop: what happens in a step, after it, and at the end.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,6 +11,7 @@
 #include "offload/base/status_macros.h"
 #include "worker/sampler/flow_sampler.h"
 #include "worker/train/failure.h"
+#include "worker/train/self_test.h"
 #include "worker/train/trainer.h"
 
 namespace blockswap::worker {
@@ -34,7 +36,40 @@ bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0;
 
 }  // namespace
 
+absl::Status Trainer::SelfTest() {
+  const std::vector<int> blocks = BlocksToTest(loaded_->swapper().plan(), job_.profile.lists);
+  // A resumed base is not what its checkpoint file holds any more.
+  if (blocks.empty() || job_.config.network.trains_base) {
+    log_->Info("self-test: no frozen block is streamed");
+    return absl::OkStatus();
+  }
+  BLOCKSWAP_ASSIGN_OR_RETURN(const MicroBatch micro, runner_->FirstMicroBatch(counters_.step + 1));
+  const SelfTestSubject subject{
+      session_->runtime(), &job_.profile.blocks,
+      [this](int block, absl::Span<std::byte> bytes) { return loaded_->ReadBlock(block, bytes); }};
+  const absl::StatusOr<SelfTestResult> result =
+      RunSelfTest(Context(/*with_adapter=*/true), subject, blocks, micro.inputs);
+  if (absl::IsDataLoss(result.status())) {
+    return WithFailure(result.status(), ExitCode::kDeviceFault, "SELF_TEST_FAILED");
+  }
+  if (absl::IsResourceExhausted(result.status())) {
+    log_->Info(absl::StrCat("self-test left out: ", result.status().message()));
+  } else {
+    BLOCKSWAP_RETURN_IF_ERROR(result.status());
+    log_->Info(absl::StrCat("self-test: blocks ", absl::StrJoin(result->compared, ", "),
+                            " have the same bits streamed and resident, ", result->left_out.size(),
+                            " left out for want of memory, took ",
+                            absl::FormatDuration(result->took)));
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(loaded_->swapper().BeginPass(offload::PassKind::kTraining));
+  stats_before_ = TransferStats();
+  session_->ReleaseCached();
+  session_->ResetPeaks();
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::TrainSteps() {
+  BLOCKSWAP_RETURN_IF_ERROR(SelfTest());
   if (!prompts_.empty() && !gallery_->HasRound(0)) BLOCKSWAP_RETURN_IF_ERROR(Sample(0));
   reporter_->Phase("training");
   for (int64_t step = counters_.step + 1; step <= job_.total_steps; ++step) {
@@ -47,18 +82,14 @@ absl::Status Trainer::TrainSteps() {
 
 absl::Status Trainer::RunStep(int64_t step) {
   const absl::Time begin = absl::Now();
-  const offload::SwapStats before = loaded_->swapper().stats();
-  BLOCKSWAP_ASSIGN_OR_RETURN(StepOutcome outcome,
-                             runner_->ComputeGradients(step, [this] { return StopStatus(); }));
-  BLOCKSWAP_RETURN_IF_ERROR(JudgeStep(step, outcome));
+  const offload::SwapStats before = TransferStats();
+  StepOutcome outcome;
+  BLOCKSWAP_RETURN_IF_ERROR(WithRoom([&] { return TryStep(step, &outcome); }));
   TrainingCounters next = counters_;
   next.step = step;
   next.epoch = outcome.position.epoch;
   if (outcome.fault == NumericFault::kNone) {
-    state_is_whole_ = false;
-    BLOCKSWAP_RETURN_IF_ERROR(runner_->Update(&outcome));
-    state_is_whole_ = true;
-    next.updates = loaded_->optimizer().updates();
+    next.updates = loaded_->trained().updates();
     next.left_out_in_a_row = 0;
     next.zero_gradients_in_a_row =
         outcome.gradient_norm == 0 ? next.zero_gradients_in_a_row + 1 : 0;
@@ -69,6 +100,18 @@ absl::Status Trainer::RunStep(int64_t step) {
   counters_ = next;
   ReportStep(step, outcome, before, absl::Now() - begin);
   return absl::OkStatus();
+}
+
+absl::Status Trainer::TryStep(int64_t step, StepOutcome* outcome) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(*outcome,
+                             runner_->ComputeGradients(step, [this] { return StopStatus(); }));
+  BLOCKSWAP_RETURN_IF_ERROR(JudgeStep(step, *outcome));
+  if (outcome->fault != NumericFault::kNone) return absl::OkStatus();
+  state_is_whole_ = false;
+  const absl::Status updated = runner_->Update(outcome);
+  // An update that failed before it counted has changed nothing.
+  state_is_whole_ = updated.ok() || loaded_->trained().updates() == counters_.updates;
+  return updated;
 }
 
 absl::Status Trainer::JudgeStep(int64_t step, const StepOutcome& outcome) {
@@ -115,9 +158,10 @@ void Trainer::ReportStep(int64_t step, const StepOutcome& outcome, const offload
   double other = report.seconds;
   for (const auto& [phase, seconds] : outcome.phase_seconds) other -= seconds;
   report.phase_seconds["other"] = std::max(0.0, other);
-  report.swap = loaded_->swapper().stats();
-  report.device_bytes_peak =
-      session_->runtime()->ledger().Snapshot().total_peak_bytes + session_->framework_bytes_peak();
+  report.swap = TransferStats();
+  report.device_bytes_peak = std::max(peak_before_, session_->peak_bytes());
+  NoteStepTime(outcome, (report.swap.forward_stall - before.forward_stall) +
+                            (report.swap.backward_stall - before.backward_stall));
   metrics.before = before;
   metrics.skipped = outcome.fault != NumericFault::kNone;
   const absl::Status written = metrics_->Append(MetricsLine(metrics));
@@ -144,21 +188,22 @@ absl::Status Trainer::AfterStep(int64_t step) {
     BLOCKSWAP_RETURN_IF_ERROR(Sample(step));
     reporter_->Phase("training");
   }
-  const bool first = step == 1 + (resumed_.has_value() ? resumed_->counters.step : 0);
-  if (first || step % kStepsBetweenMemoryReports == 0 || step == job_.total_steps) ReportMemory();
+  if (step < job_.total_steps) AdjustPlan();
+  if (step == first_step_ + 1 || step % kStepsBetweenMemoryReports == 0 || step == job_.total_steps)
+    ReportMemory();
   return absl::OkStatus();
 }
 
 absl::Status Trainer::Sample(int64_t round) {
   reporter_->Phase("sampling");
-  const WalkContext context = round == 0 ? loaded_->base_walk_context() : loaded_->walk_context();
+  const WalkContext context = Context(/*with_adapter=*/round != 0);
   std::vector<at::Tensor> latents_CHW;
-  for (const SamplePrompt& prompt : prompts_) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(
-        at::Tensor latent_CHW,
-        SampleLatent(context, prompt, job_.config.training, [this] { return StopStatus(); }));
-    latents_CHW.push_back(std::move(latent_CHW));
-  }
+  BLOCKSWAP_RETURN_IF_ERROR(WithSamplingPlan([&]() -> absl::Status {
+    BLOCKSWAP_ASSIGN_OR_RETURN(latents_CHW, SampleLatents(context, prompts_, job_.config.training,
+                                                          [this] { return StopStatus(); }));
+    return absl::OkStatus();
+  }));
+  StartPeaks();  // pictures may be larger than what trains
   const absl::StatusOr<std::string> file = gallery_->AddRound(round, latents_CHW);
   if (!file.ok()) {
     Warn("SAMPLE_NOT_SAVED", std::string(file.status().message()));

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/model/tiny_model.h"
@@ -105,6 +108,40 @@ TEST_P(BlockWalkTest, BatchesMasksAndReferenceImagesGiveTheSameBitsStreamed) {
   inputs.encoder_mask_BT = at::ones({2, 5}, at::kLong);
   inputs.encoder_mask_BT.select(0, 0).narrow(0, 2, 3).zero_();
   ExpectSameBits(RunTraining(checkpoint, inputs, {5, 2}), RunTraining(checkpoint, inputs, {}));
+}
+
+TEST_P(BlockWalkTest, HostModulationGivesTheSameBitsForEveryPlacement) {
+  TinyShape shape;
+  shape.host_modulation = true;
+  shape.zero_cond_t = true;
+  const TinyCheckpoint checkpoint = MakeTinyCheckpoint(shape, GetParam());
+  const ModelInputs inputs = MakeInputs(checkpoint.model, 2, {{1, 3, 5}, {1, 4, 2}}, 5);
+  const Outcome resident = RunTraining(checkpoint, inputs, {});
+  for (const Placement& placement :
+       {Placement{5, 1}, Placement{3, 2}, Placement{4, 1, TransferMode::kExchange}}) {
+    ExpectSameBits(RunTraining(checkpoint, inputs, placement), resident);
+  }
+}
+
+// The adapters on the modulation train through it, too: their gradients are part of adapter_grad.
+TEST_P(BlockWalkTest, HostModulationAgreesWithTheDevice) {
+  TinyShape shape;
+  const TinyCheckpoint on_device = MakeTinyCheckpoint(shape, GetParam());
+  shape.host_modulation = true;
+  const TinyCheckpoint on_host = MakeTinyCheckpoint(shape, GetParam());
+  const ModelInputs inputs = MakeInputs(on_host.model, 2, {{1, 3, 5}}, 7);
+  const Outcome host = RunTraining(on_host, inputs, {3, 2});
+  const Outcome device = RunTraining(on_device, inputs, {3, 2});
+  const double tolerance = GetParam() == Dtype::kFloat32 ? 1e-5 : 3e-2;
+  const auto expect_close = [&](const at::Tensor& actual, const at::Tensor& expected) {
+    const double rms = expected.to(at::kDouble).square().mean().sqrt().item<double>();
+    EXPECT_GT(rms, 0);
+    const at::Tensor error = (actual - expected).to(at::kDouble).square().mean().sqrt();
+    EXPECT_LT(error.item<double>(), tolerance * rms);
+  };
+  expect_close(host.output, device.output);
+  expect_close(host.hidden_states_grad, device.hidden_states_grad);
+  expect_close(host.adapter_grad, device.adapter_grad);
 }
 
 // F001: small test tensors stayed right when slots were given away too early; blocks of real width
@@ -254,6 +291,73 @@ TEST_F(BlockWalkFaultTest, AnErrorOfTheLossEndsTheWalk) {
       false, nullptr);
   EXPECT_EQ(result.status(), absl::DataLossError("no loss"));
   EXPECT_EQ(adapter_.gradients().abs().max().item<float>(), 0);
+}
+
+// F082: peaks that creep up with many shapes. Twelve shapes in random order, three passes over all:
+// the first pass has shown the worst.
+TEST_F(BlockWalkFaultTest, ManyShapesInAnyOrderPeakInTheFirstPassOverThem) {
+  const auto device = MakeHostDevice();
+  const CountedHostMemory counted(&device->ledger());
+  const auto swapper = MakeSwapper(checkpoint_, {4, 2}, device.get());
+  const auto model = CreateModel(checkpoint_.model, *checkpoint_.source, at::kCPU);
+  const WalkContext context{model->get(), &checkpoint_.model, swapper.get(), &adapter_, at::kCPU};
+  std::vector<std::pair<int64_t, int64_t>> shapes;  // rows of image tokens, text tokens
+  for (int64_t rows = 2; rows < 6; ++rows) {
+    for (const int64_t text : {2, 5, 9}) shapes.emplace_back(rows, text);
+  }
+  ASSERT_EQ(shapes.size(), 12u);
+  std::mt19937 random(20261130);
+  int64_t first_peak = 0;
+  for (int pass = 0; pass < 3; ++pass) {
+    std::shuffle(shapes.begin(), shapes.end(), random);
+    for (const auto& [rows, text] : shapes) {
+      const ModelInputs inputs = MakeInputs(checkpoint_.model, 1, {{1, rows, 3}}, text);
+      ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
+      ASSERT_TRUE(WalkTraining(context, inputs,
+                               GradientOf(OutputGradient(inputs, checkpoint_.model)), false,
+                               nullptr)
+                      .ok());
+    }
+    if (pass == 0) first_peak = device->ledger().Snapshot().total_peak_bytes;
+  }
+  EXPECT_EQ(device->ledger().Snapshot().total_peak_bytes, first_peak);
+}
+
+// Items that walk together share uploads, kept graphs and inputs on the host; their gradients are
+// those of one walk after another.
+TEST_F(BlockWalkFaultTest, WalkingTogetherGivesTheGradientsOfOneAfterAnother) {
+  const auto device = MakeHostDevice();
+  const auto swapper = MakeSwapper(checkpoint_, {4, 2}, device.get());
+  const auto model = CreateModel(checkpoint_.model, *checkpoint_.source, at::kCPU);
+  BoundaryStore boundaries(device.get(), /*lock=*/false);
+  WalkContext context{model->get(), &checkpoint_.model, swapper.get(), &adapter_, at::kCPU};
+  context.boundaries = &boundaries;
+  const ModelInputs other = MakeInputs(checkpoint_.model, 2, {{1, 2, 4}}, 3);
+  std::vector<WalkItem> items;
+  for (const ModelInputs* inputs : {&inputs_, &other, &inputs_}) {
+    items.push_back({inputs, GradientOf(OutputGradient(*inputs, checkpoint_.model))});
+  }
+  at::Tensor one_after_another;
+  int64_t together = 0;
+  const int64_t start = swapper->stats().h2d_bytes;
+  adapter_.gradients().zero_();
+  for (const WalkItem& item : items) {
+    ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
+    ASSERT_TRUE(WalkTraining(context, *item.inputs, item.loss, false, nullptr).ok());
+  }
+  one_after_another = adapter_.gradients().clone();
+  const int64_t apart = swapper->stats().h2d_bytes - start;
+  for (int pass = 0; pass < 2; ++pass) {
+    adapter_.gradients().zero_();
+    ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
+    const int64_t before = swapper->stats().h2d_bytes;
+    const auto times = WalkTrainingTogether(context, items, nullptr);
+    ASSERT_TRUE(times.ok()) << times.status();
+    EXPECT_TRUE(at::equal(adapter_.gradients(), one_after_another));
+    together = swapper->stats().h2d_bytes - before;
+  }
+  EXPECT_GT(together, 0);
+  EXPECT_EQ(together * 3, apart);
 }
 
 // Steady state: what one step leaves behind would grow over a run (F078: memory flat).

@@ -149,9 +149,9 @@ TEST(TrainerTest, ABudgetThatNeverFitsIsRefusedWithNumbers) {
   EXPECT_THAT(report.message, HasSubstr("64.0 KiB"));
 }
 
-// The budget is a hard limit: what something else takes of it is missed, and the answer is a memory
-// failure, not a crash.
-TEST(TrainerTest, RunningOutOfDeviceMemoryIsAnAnswerAndKeepsTheState) {
+// The budget is a hard limit: what something else takes of it is missed. As long as a smaller plan
+// fits beside it, the job goes on.
+TEST(TrainerTest, WhatSomethingElseTakesOfTheBudgetIsMadeRoomFor) {
   TinyJobOptions options;
   options.max_steps = 6;
   const TinyJob job(options);
@@ -165,8 +165,27 @@ TEST(TrainerTest, RunningOutOfDeviceMemoryIsAnAnswerAndKeepsTheState) {
   };
   RunOptions run;
   run.overrides = {"memory.vram_budget=8MiB"};
-  const ExitReport report = TrainTiny(job, "oom", run, &reporter);
+  const ExitReport report = TrainTiny(job, "beside", run, &reporter);
   intruder = at::Tensor();
+  EXPECT_EQ(report.code, ExitCode::kOk) << report.message;
+  EXPECT_FALSE(reporter.replans.empty());
+  EXPECT_TRUE(ReadRun(job.output("beside")).adapter_tensors ==
+              ReadRun(job.output("unbroken")).adapter_tensors);
+}
+
+// No plan fits beside what is left: the answer is a memory failure, not a crash.
+TEST(TrainerTest, RunningOutOfDeviceMemoryIsAnAnswerAndKeepsTheState) {
+  TinyJobOptions options;
+  options.max_steps = 6;
+  const TinyJob job(options);
+  ASSERT_EQ(TrainTiny(job, "unbroken").code, ExitCode::kOk);
+  NullReporter reporter;
+  RunOptions run;
+  run.overrides = {"memory.vram_budget=8MiB"};
+  run.host.before_charge = [&](offload::MemoryLedger& ledger) {
+    if (reporter.steps.size() == 3) ledger.SetBudget(32 << 10);
+  };
+  const ExitReport report = TrainTiny(job, "oom", run, &reporter);
   EXPECT_EQ(report.code, ExitCode::kDeviceOutOfMemory) << report.message;
   EXPECT_EQ(report.category, "OUT_OF_MEMORY_DEVICE");
   EXPECT_THAT(report.message, HasSubstr("step 4"));
