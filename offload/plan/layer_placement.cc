@@ -34,6 +34,7 @@ class Placer {
         window_bytes_(window_bytes),
         placement_(placement),
         visits_of_(bytes.size()),
+        gone_since_(bytes.size(), -1),
         segments_{{.end = window_bytes}} {
     for (int visit = 0; visit < length(); ++visit) {
       visits_of_[static_cast<size_t>(visits[static_cast<size_t>(visit)])].push_back(visit);
@@ -53,9 +54,12 @@ class Placer {
         continue;
       }
       const Choice choice = Choose(unit, now);
-      // Never more than a cycle ahead: a cycle lists each load once.
-      loads.push_back({std::max(choice.after, now - length() + 1), unit, choice.offset});
-      Place(unit, choice.offset, now);
+      // Not while the unit is still there from before, and never more than a cycle ahead: a cycle
+      // lists each load once.
+      const int after = std::max(
+          {choice.after, gone_since_[static_cast<size_t>(unit)], now - length() + 1});
+      loads.push_back({after, unit, choice.offset});
+      Place(unit, choice.offset, now, after);
     }
     return loads;
   }
@@ -124,7 +128,7 @@ class Placer {
   }
 
   // What a load cuts into is of no use any more, but its bytes keep the time of their last use.
-  void Place(int unit, int64_t offset, int now) {
+  void Place(int unit, int64_t offset, int now, int after) {
     const int64_t end = offset + bytes_[static_cast<size_t>(unit)];
     std::vector<Segment> segments;
     const auto keep = [&](int64_t from, int64_t to, const Segment& of, bool whole) {
@@ -133,6 +137,9 @@ class Placer {
     bool placed = false;
     for (const Segment& segment : segments_) {
       const bool whole = segment.end <= offset || end <= segment.begin;
+      if (!whole && segment.unit != kNoUnit) {
+        gone_since_[static_cast<size_t>(segment.unit)] = after;
+      }
       keep(segment.begin, std::min(segment.end, offset), segment, whole);
       if (!placed && segment.end > offset) {
         segments.push_back({offset, end, unit, now});
@@ -148,6 +155,7 @@ class Placer {
   const int64_t window_bytes_;
   const LayerPlacement placement_;
   std::vector<std::vector<int>> visits_of_;  // by unit, ascending
+  std::vector<int> gone_since_;              // by unit: after which visit it was lost
   std::vector<Segment> segments_;            // cover the window, in order
 };
 

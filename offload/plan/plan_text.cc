@@ -34,13 +34,15 @@ Json PredictionJson(const Prediction& prediction) {
           {"pinned_bytes", prediction.pinned_bytes},
           {"pageable_bytes", prediction.pageable_bytes},
           {"file_bytes", prediction.file_bytes},
+          {"boundary_host_bytes", prediction.boundary_host_bytes},
           {"h2d_bytes_per_step", prediction.h2d_bytes_per_step},
           {"d2h_bytes_per_step", prediction.d2h_bytes_per_step},
           {"compute_seconds", absl::ToDoubleSeconds(prediction.compute)},
           {"copy_seconds", absl::ToDoubleSeconds(prediction.copy)},
           {"stall_seconds", absl::ToDoubleSeconds(prediction.stall)},
           {"step_seconds", absl::ToDoubleSeconds(prediction.step)},
-          {"bound_seconds", absl::ToDoubleSeconds(prediction.bound)}};
+          {"bound_seconds", absl::ToDoubleSeconds(prediction.bound)},
+          {"even_spacing_bound_seconds", absl::ToDoubleSeconds(prediction.even_spacing_bound)}};
 }
 
 void AppendBytes(const char* what, int64_t bytes, std::string& text) {
@@ -65,6 +67,59 @@ std::string Ranges(const std::vector<int>& indices) {
   return ranges.empty() ? "none" : absl::StrJoin(ranges, ", ");
 }
 
+// One character a block, see kStripLegend.
+char StripMark(const BlockPlacement& block) {
+  if (block.residence == Residence::kResident) return block.keeps_activations ? '@' : '#';
+  switch (block.tier) {
+    case HostTier::kPinned:
+      return '.';
+    case HostTier::kPageable:
+      return '-';
+    case HostTier::kFile:
+      return '_';
+  }
+  return '?';
+}
+
+constexpr char kStripLegend[] =
+    "# resident, @ resident and keeps activations; streamed from . locked - pageable _ file";
+constexpr size_t kStripWidth = 60;
+
+void AppendStrip(const SwapPlan& plan, std::string& text) {
+  std::string strip;
+  for (const BlockPlacement& block : plan.blocks) strip += StripMark(block);
+  for (size_t begin = 0; begin < strip.size(); begin += kStripWidth) {
+    absl::StrAppend(&text, begin == 0 ? "strip      " : "           ",
+                    strip.substr(begin, kStripWidth), "\n");
+  }
+  absl::StrAppend(&text, "           ", kStripLegend, "\n");
+}
+
+void AppendHost(const SwapPlan& plan, std::string& text) {
+  const Prediction& prediction = plan.prediction;
+  absl::StrAppend(&text, "host memory\n");
+  AppendBytes("page-locked", prediction.pinned_bytes, text);
+  AppendBytes("pageable", prediction.pageable_bytes, text);
+  if (prediction.boundary_host_bytes > 0) {
+    AppendBytes("of it saved inputs", prediction.boundary_host_bytes, text);
+  }
+  if (prediction.file_bytes > 0) AppendBytes("left in the file", prediction.file_bytes, text);
+}
+
+void AppendStep(const SwapPlan& plan, std::string& text) {
+  const Prediction& prediction = plan.prediction;
+  absl::StrAppend(&text, "link, each step\n");
+  AppendBytes("host to device", prediction.h2d_bytes_per_step, text);
+  AppendBytes("device to host", prediction.d2h_bytes_per_step, text);
+  if (prediction.copy > absl::ZeroDuration()) AppendTime("copy time", prediction.copy, text);
+  if (prediction.step <= absl::ZeroDuration()) return;
+  AppendTime("compute time", prediction.compute, text);
+  AppendTime("stall", prediction.stall, text);
+  AppendTime("step", prediction.step, text);
+  AppendTime("bound", prediction.bound, text);
+  AppendTime("bound, even spacing", prediction.even_spacing_bound, text);
+}
+
 }  // namespace
 
 std::string PlanToJson(const SwapPlan& plan) {
@@ -75,12 +130,16 @@ std::string PlanToJson(const SwapPlan& plan) {
       entry["tier"] = std::string(HostTierName(block.tier));
     }
     entry["keeps_activations"] = block.keeps_activations;
+    entry["offloads_boundary"] = block.offloads_boundary;
     blocks.push_back(std::move(entry));
   }
   const Json json = {{"blocks_to_swap", plan.blocks_to_swap},
                      {"num_streamed", plan.num_streamed()},
                      {"slots", plan.slots},
                      {"slot_bytes", plan.slot_bytes},
+                     {"slot_sizes", plan.slot_sizes},
+                     {"block_major", plan.block_major},
+                     {"base_trains", plan.base_trains},
                      {"mode", std::string(TransferModeName(plan.mode))},
                      {"granularity", plan.granularity == Granularity::kBlock ? "block" : "layer"},
                      {"pin_policy", std::string(PinPolicyName(plan.pin_policy))},
@@ -100,6 +159,7 @@ std::string PlanToText(const SwapPlan& plan) {
       plan.blocks.size(), plan.num_streamed(), plan.slots, base::FormatByteSize(plan.slot_bytes),
       std::string(TransferModeName(plan.mode)), plan.blocks_to_swap);
   absl::StrAppend(&text, "streamed   ", Ranges(plan.streamed_blocks()), "\n");
+  AppendStrip(plan, text);
   absl::StrAppend(&text, "device memory, predicted peak\n");
   AppendBytes("ring", prediction.ring_bytes, text);
   AppendBytes("resident blocks", prediction.resident_bytes, text);
@@ -109,19 +169,8 @@ std::string PlanToText(const SwapPlan& plan) {
   AppendBytes("activations", prediction.activation_bytes, text);
   AppendBytes("total", prediction.device_bytes, text);
   if (plan.vram_budget_bytes > 0) AppendBytes("budget", plan.vram_budget_bytes, text);
-  absl::StrAppend(&text, "host memory\n");
-  AppendBytes("page-locked", prediction.pinned_bytes, text);
-  AppendBytes("pageable", prediction.pageable_bytes, text);
-  absl::StrAppend(&text, "link, each step\n");
-  AppendBytes("host to device", prediction.h2d_bytes_per_step, text);
-  AppendBytes("device to host", prediction.d2h_bytes_per_step, text);
-  if (prediction.copy > absl::ZeroDuration()) AppendTime("copy time", prediction.copy, text);
-  if (prediction.step > absl::ZeroDuration()) {
-    AppendTime("compute time", prediction.compute, text);
-    AppendTime("stall", prediction.stall, text);
-    AppendTime("step", prediction.step, text);
-    AppendTime("bound", prediction.bound, text);
-  }
+  AppendHost(plan, text);
+  AppendStep(plan, text);
   for (const std::string& note : plan.notes) absl::StrAppend(&text, "note: ", note, "\n");
   return text;
 }

@@ -45,6 +45,13 @@ TEST(PlanToJsonTest, CarriesEveryFieldWithUnits) {
   EXPECT_EQ(json["training"]["transfers"][0]["load"], plan.training.transfers[0].load);
   EXPECT_EQ(json["forward_only"]["visits"].size(), 6u);
   EXPECT_EQ(json["notes"].size(), plan.notes.size());
+  EXPECT_EQ(json["slot_sizes"].size(), 0u);
+  EXPECT_EQ(json["block_major"], false);
+  EXPECT_EQ(json["base_trains"], false);
+  EXPECT_EQ(json["blocks"][0]["offloads_boundary"], false);
+  EXPECT_EQ(json["prediction"]["boundary_host_bytes"], 0);
+  EXPECT_DOUBLE_EQ(json["prediction"]["even_spacing_bound_seconds"],
+                   absl::ToDoubleSeconds(plan.prediction.even_spacing_bound));
 }
 
 TEST(PlanToTextTest, SaysWhereBytesAreAndWhy) {
@@ -52,6 +59,19 @@ TEST(PlanToTextTest, SaysWhereBytesAreAndWhy) {
   EXPECT_THAT(text, AllOf(HasSubstr("4 streamed over 2 slots of 512 B"), HasSubstr("budget"),
                           HasSubstr("page-locked"), HasSubstr("step"), HasSubstr("bound"),
                           HasSubstr("note: 1.5 KiB of host masters stay pageable")));
+}
+
+TEST(PlanToTextTest, AStripShowsEveryBlock) {
+  SwapPlan plan = ExamplePlan();
+  plan.blocks[1].keeps_activations = true;
+  plan.blocks[5].tier = HostTier::kFile;
+  EXPECT_THAT(PlanToText(plan), HasSubstr("strip      .@--#_\n"));
+}
+
+TEST(PlanToTextTest, AStripOfManyBlocksIsBroken) {
+  PlanRequest request = MakeUniformModel(61, 512).request();
+  EXPECT_THAT(PlanToText(*Plan(request)),
+              HasSubstr("strip      " + std::string(60, '#') + "\n           #\n"));
 }
 
 TEST(PlanToTextTest, ARangeOfBlocksIsWrittenAsOne) {
