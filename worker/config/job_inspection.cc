@@ -212,6 +212,8 @@ offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& ma
   request.constraints.checkpointing =
       job.config.training.gradient_checkpointing ? memory.checkpointing : offload::Toggle::kOff;
   request.base_trains = job.config.network.trains_base;
+  request.may_stream_from_file = true;
+  request.may_offload_inputs = true;
   return request;
 }
 

@@ -149,8 +149,9 @@ void CheckMemory(const v1::JobSpec& job, FieldChecker* check, TrainConfig* confi
                    "must be none with network.type none: codes of fp8_scaled are frozen, a base that "
                    "trains needs weights of the file's own type");
   }
-  check->Whole("memory.ring_size", spec.has_ring_size(), spec.ring_size(), 1, 1024,
-               &memory->ring_size);
+  int ring_size = 0;
+  check->Whole("memory.ring_size", spec.has_ring_size(), spec.ring_size(), 1, 1024, &ring_size);
+  if (spec.has_ring_size()) memory->ring_size = ring_size;
   check->Choice<offload::PinPolicy>("memory.pinned_memory", spec.pinned_memory(),
                                     {{"auto", offload::PinPolicy::kAuto},
                                      {"required", offload::PinPolicy::kRequired},

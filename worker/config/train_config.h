@@ -80,7 +80,7 @@ struct MemoryConfig {
   std::optional<int64_t> vram_budget_bytes, host_budget_bytes;
   std::optional<int> blocks_to_swap;
   offload::TransferMode mode = offload::TransferMode::kH2dOnly;
-  int ring_size = 2;
+  std::optional<int> ring_size;  // absent: the planner's choice
   offload::PinPolicy pinned_memory = offload::PinPolicy::kAuto;
   offload::Granularity granularity = offload::Granularity::kBlock;
   offload::Toggle activation_offload = offload::Toggle::kAuto;
