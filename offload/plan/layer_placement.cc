@@ -56,8 +56,8 @@ class Placer {
       const Choice choice = Choose(unit, now);
       // Not while the unit is still there from before, and never more than a cycle ahead: a cycle
       // lists each load once.
-      const int after = std::max(
-          {choice.after, gone_since_[static_cast<size_t>(unit)], now - length() + 1});
+      const int after =
+          std::max({choice.after, gone_since_[static_cast<size_t>(unit)], now - length() + 1});
       loads.push_back({after, unit, choice.offset});
       Place(unit, choice.offset, now, after);
     }
@@ -177,8 +177,7 @@ bool SameStart(const std::vector<Segment>& a, const std::vector<Segment>& b, int
 }
 
 // What is there once `loads` have been made over `places`.
-std::vector<LayerPlace> Apply(std::vector<LayerPlace> places,
-                              const std::vector<LayerLoad>& loads,
+std::vector<LayerPlace> Apply(std::vector<LayerPlace> places, const std::vector<LayerLoad>& loads,
                               const std::vector<int64_t>& bytes) {
   for (const LayerLoad& load : loads) {
     const int64_t end = load.offset + bytes[static_cast<size_t>(load.unit)];
@@ -186,8 +185,8 @@ std::vector<LayerPlace> Apply(std::vector<LayerPlace> places,
                                 [&](const LayerPlace& place) {
                                   return place.unit == load.unit ||
                                          (place.offset < end &&
-                                          load.offset <
-                                              place.offset + bytes[static_cast<size_t>(place.unit)]);
+                                          load.offset < place.offset +
+                                                            bytes[static_cast<size_t>(place.unit)]);
                                 }),
                  places.end());
     places.push_back({load.unit, load.offset});

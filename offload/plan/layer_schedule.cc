@@ -78,10 +78,6 @@ class Walker {
   }
 
   static void AddVisit(int unit, double cost, Walk& walk) {
-    if (!walk.units.empty() && walk.units.back() == unit && walk.tail == 0) {
-      walk.compute.back() += cost;
-      return;
-    }
     walk.units.push_back(unit);
     walk.lead.push_back(walk.tail);
     walk.compute.push_back(cost);
@@ -187,8 +183,8 @@ absl::Status ValidateLayers(const BlockProfile& block, int index) {
           known ? block.tensors[static_cast<size_t>(tensor)] : TensorExtent{};
       if (!known || extent.offset < layer.offset ||
           extent.offset + extent.bytes > layer.offset + layer.bytes) {
-        return BadWindow(absl::StrCat("tensor ", tensor, " of block ", index,
-                                      " lies outside its layer"));
+        return BadWindow(
+            absl::StrCat("tensor ", tensor, " of block ", index, " lies outside its layer"));
       }
     }
   }
@@ -259,8 +255,8 @@ RestLayout LayoutRest(const BlockProfile& block) {
   for (size_t i = 0; i < block.tensors.size(); ++i) {
     if (layout.offset_of[i] < 0) continue;
     layout.offset_of[i] = layout.bytes;
-    layout.bytes += (block.tensors[i].bytes + kTensorAlignment - 1) / kTensorAlignment *
-                    kTensorAlignment;
+    layout.bytes +=
+        (block.tensors[i].bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   }
   return layout;
 }
@@ -276,7 +272,8 @@ absl::Status ValidateLayerWindow(const SwapPlan& plan, const std::vector<BlockPr
   for (int block : plan.streamed_blocks()) {
     const BlockProfile& profile = blocks[static_cast<size_t>(block)];
     if (plan.blocks[static_cast<size_t>(block)].tier == HostTier::kFile) {
-      return BadWindow(absl::StrCat("block ", block, " stays in the file, of which whole blocks are read"));
+      return BadWindow(
+          absl::StrCat("block ", block, " stays in the file, of which whole blocks are read"));
     }
     if (profile.layers.empty()) return BadWindow(absl::StrCat("block ", block, " has no layers"));
     const absl::Status valid = ValidateLayers(profile, block);

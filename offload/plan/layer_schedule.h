@@ -26,11 +26,11 @@ namespace blockswap::offload {
 
 struct LayerWindowRequest {
   const std::vector<BlockProfile>* blocks = nullptr;
-  std::vector<int> streamed;             // ascending; each has layers
-  std::vector<int> training_visits;      // of blocks, as in TransferSchedule::visits
+  std::vector<int> streamed;         // ascending; each has layers
+  std::vector<int> training_visits;  // of blocks, as in TransferSchedule::visits
   std::vector<int> forward_only_visits;
-  int repeats = 1;    // micro-batches that go through a block in one visit (block-major)
-  BlockCosts costs;   // seconds per block; empty: a copy takes as long as computing with its bytes
+  int repeats = 1;   // micro-batches that go through a block in one visit (block-major)
+  BlockCosts costs;  // seconds per block; empty: a copy takes as long as computing with its bytes
 };
 
 // Pure. REQUIRES: `streamed` not empty.

@@ -77,7 +77,7 @@ struct LayerPlace {
 };
 
 // One cycle: the units in the order in which they are asked for, loads sorted by after_visit, and what is in the window when
-// the cycle starts. A unit asked for twice in a row is one visit.
+// the cycle starts.
 struct LayerSchedule {
   std::vector<int> visits;
   std::vector<LayerLoad> loads;

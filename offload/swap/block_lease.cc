@@ -29,8 +29,10 @@ absl::StatusOr<DeviceSpan> BlockLease::Get(int index) const {
 }
 
 absl::StatusOr<TensorLease> BlockLease::Hold(int index) const {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceSpan span, Get(index));
-  return TensorLease(span);
+  if (swapper_ == nullptr) {
+    return absl::InternalError(absl::StrCat("lease of block ", block_, " used after its end"));
+  }
+  return swapper_->impl_->Hold(swapper_, block_, slot_, generation_, index);
 }
 
 void BlockLease::Release() {
@@ -39,8 +41,9 @@ void BlockLease::Release() {
 }
 
 void TensorLease::Release() {
-  swapper_ = nullptr;
+  BlockSwapper* swapper = std::exchange(swapper_, nullptr);
   span_ = DeviceSpan{};
+  if (swapper != nullptr) swapper->impl_->EndHold(unit_);
 }
 
 }  // namespace blockswap::offload

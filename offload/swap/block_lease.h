@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The right to read one block's weights on the device, until the compute stream has passed the lease's end.
+// The right to read one block's weights on the device, until the compute stream has passed the
+// lease's end.
 #ifndef BLOCKSWAP_OFFLOAD_SWAP_BLOCK_LEASE_H_
 #define BLOCKSWAP_OFFLOAD_SWAP_BLOCK_LEASE_H_
 
@@ -16,8 +17,9 @@ class BlockSwapper;
 
 enum class Direction { kForward, kBackward };
 
-// Move-only. Destruction (or Release) records "compute is past this block" and lets the swapper queue the next transfer.
-// Thread safety: the trainer's thread only. REQUIRES: outlived by the BlockSwapper it came from.
+// Move-only. Destruction (or Release) records "compute is past this block" and lets the swapper
+// queue the next transfer. Thread safety: the trainer's thread only. REQUIRES: outlived by the
+// BlockSwapper it came from.
 class BlockLease {
  public:
   BlockLease() = default;
@@ -29,12 +31,13 @@ class BlockLease {
   int block() const { return block_; }
   uint64_t generation() const { return generation_; }
 
-  // Device bytes of tensor `index` of the block. Internal when the slot was given to another block since: using that memory
-  // would be a silent wrong result. REQUIRES: valid().
+  // Device bytes of tensor `index` of the block. Internal when the slot was given to another block
+  // since: using that memory would be a silent wrong result. REQUIRES: valid().
   absl::StatusOr<DeviceSpan> Get(int index) const;
 
-  // As Get, for as long as the result lives: at layer granularity the only way to read, since a tensor is on the device only
-  // while it is held. At block granularity it costs the generation check. REQUIRES: valid().
+  // As Get, for as long as the result lives: at layer granularity the only way to read, since a
+  // tensor is on the device only while it is held. At block granularity it costs the generation
+  // check. REQUIRES: valid().
   absl::StatusOr<TensorLease> Hold(int index) const;
 
   // Ends the lease. A failure to record is kept by the swapper and returned by its next Acquire.

@@ -65,6 +65,7 @@ absl::Status BlockSwapper::Impl::BeginPass(PassKind kind) {
 // A pass that was left early, or visits out of order, leave other blocks in the slots than the
 // schedule starts from.
 absl::Status BlockSwapper::Impl::RestoreInitial() {
+  if (layers_ != nullptr) return layers_->BeginPass(pass_);
   const std::vector<int>& initial = schedule().initial;
   for (int block : initial) {
     if (ring_.SlotOf(block) != kNoSlot || writing_[block]) continue;
@@ -124,7 +125,8 @@ absl::StatusOr<BlockLease> BlockSwapper::Impl::Acquire(BlockSwapper* self, int b
       BLOCKSWAP_RETURN_IF_ERROR(Keep(RunTransfers(skipped)));
     }
   }
-  if (!InSlots(block)) {
+  direction_ = direction;
+  if (!InSlots(block) || StreamsLayers(block)) {
     ++leases_;
     return BlockLease(self, block, kNoSlot, /*generation=*/0, step.visit);
   }
@@ -159,6 +161,11 @@ absl::StatusOr<DeviceSpan> BlockSwapper::Impl::Tensor(int block, int slot, uint6
     return absl::InvalidArgumentError(
         absl::StrCat("block ", block, " has ", tensors.size(), " tensors, asked for ", index));
   }
+  if (StreamsLayers(block)) {
+    if (layers_->UnitOf(block, index) < 0) return layers_->Rest(block, index);
+    return absl::InternalError(absl::StrCat("tensor ", index, " of block ", block,
+                                            " is on the device only while it is held"));
+  }
   DeviceSpan span = resident_of_[block];
   if (slot != kNoSlot) {
     const Slot& held = ring_.slot(slot);
@@ -170,6 +177,29 @@ absl::StatusOr<DeviceSpan> BlockSwapper::Impl::Tensor(int block, int slot, uint6
     span = held.memory;
   }
   return DeviceSpan{span.data + tensors[index].offset, tensors[index].bytes};
+}
+
+absl::StatusOr<TensorLease> BlockSwapper::Impl::Hold(BlockSwapper* self, int block, int slot,
+                                                     uint64_t generation, int index) {
+  const bool known = index >= 0 && index < static_cast<int>(blocks_[block].tensors.size());
+  const int unit = known && StreamsLayers(block) ? layers_->UnitOf(block, index) : -1;
+  if (unit < 0) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceSpan span, Tensor(block, slot, generation, index));
+    return TensorLease(span);
+  }
+  BLOCKSWAP_RETURN_IF_ERROR(failure_);
+  const absl::Status held = layers_->Hold(unit);
+  // No place beside what is held is the caller's to solve; anything else is the device's.
+  if (held.code() == absl::StatusCode::kFailedPrecondition) return held;
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(held));
+  CountStall(direction_);
+  ++leases_;
+  return TensorLease(self, layers_->Span(unit, index), unit);
+}
+
+void BlockSwapper::Impl::EndHold(int unit) {
+  --leases_;
+  if (failure_.ok()) Keep(layers_->EndHold(unit)).IgnoreError();  // the next call says
 }
 
 void BlockSwapper::Impl::CountStall(Direction direction) {

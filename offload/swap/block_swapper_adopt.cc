@@ -100,9 +100,13 @@ absl::Status BlockSwapper::Impl::GoOnAsBefore(const absl::Status& cause,
   if (!lost.empty()) {
     BindHomes();
     transfers_->AssignEvents();
+    BindLayers();
     for (const HomeKey& key : lost) {
-      if (key.kind != HomeKind::kResident) continue;
-      BLOCKSWAP_RETURN_IF_ERROR(Keep(UploadResident(key.index)));
+      if (key.kind == HomeKind::kResident) {
+        BLOCKSWAP_RETURN_IF_ERROR(Keep(UploadResident(key.index)));
+      } else if (key.kind == HomeKind::kRest) {
+        BLOCKSWAP_RETURN_IF_ERROR(Keep(layers_->UploadRest(key.index)));
+      }
     }
   }
   for (const MasterChange& change : added) transfers_->UndoMaster(change);
@@ -118,10 +122,15 @@ absl::Status BlockSwapper::Impl::Commit(SwapPlan next, const std::vector<MasterC
   forward_only_ = VisitCursor(&plan_.forward_only, PassKind::kForwardOnly, num_blocks);
   BindHomes();
   transfers_->AssignEvents();
+  BindLayers();
   for (int block = 0; block < num_blocks; ++block) {
-    const HomeKey key{HomeKind::kResident, block};
-    if (homes_.span(key).data == nullptr || homes_.kept(key)) continue;
-    BLOCKSWAP_RETURN_IF_ERROR(UploadResident(block));
+    const HomeKey resident{HomeKind::kResident, block};
+    if (homes_.span(resident).data != nullptr && !homes_.kept(resident)) {
+      BLOCKSWAP_RETURN_IF_ERROR(UploadResident(block));
+    }
+    if (StreamsLayers(block) && !homes_.kept({HomeKind::kRest, block})) {
+      BLOCKSWAP_RETURN_IF_ERROR(layers_->UploadRest(block));
+    }
   }
   for (const MasterChange& change : added) {
     if (change.before >= 0) transfers_->RemoveBuffer(change.before);

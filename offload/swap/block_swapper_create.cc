@@ -44,7 +44,25 @@ std::vector<HomeDemand> BlockSwapper::Impl::Demand(const SwapPlan& plan,
   for (size_t slot = 0; slot < layout.slots.size(); ++slot) {
     demand.push_back({{HomeKind::kSlot, static_cast<int>(slot)}, layout.slots[slot]});
   }
+  if (plan.granularity != Granularity::kLayer || plan.num_streamed() == 0) return demand;
+  for (int block : plan.streamed_blocks()) {
+    const int64_t bytes = LayoutRest(blocks_[block]).bytes;
+    if (bytes > 0) demand.push_back({{HomeKind::kRest, block}, bytes});
+  }
+  demand.push_back({{HomeKind::kWindow, 0}, plan.window.bytes});
   return demand;
+}
+
+void BlockSwapper::Impl::BindLayers() {
+  layers_.reset();
+  if (plan_.granularity != Granularity::kLayer || plan_.num_streamed() == 0) return;
+  LayerStream::Homes homes;
+  homes.window = homes_.span({HomeKind::kWindow, 0});
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    homes.rest.push_back(homes_.span({HomeKind::kRest, block}));
+  }
+  layers_ = std::make_unique<LayerStream>(device_, &plan_, &blocks_, transfers_.get(), &counters_,
+                                          std::move(homes));
 }
 
 void BlockSwapper::Impl::BindHomes() {
@@ -71,6 +89,7 @@ absl::Status BlockSwapper::Impl::TakeMemory() {
   BLOCKSWAP_ASSIGN_OR_RETURN(
       transfers_, BlockTransfers::Create(device_, plan_, &blocks_, &ring_,
                                          {.reader = reader_, .shared = options_.shared_masters}));
+  BindLayers();
   return absl::OkStatus();
 }
 
@@ -114,6 +133,9 @@ absl::Status BlockSwapper::Impl::FillSlots() {
   for (int slot = 0; slot < ring_.size(); ++slot) {
     if (!ring_.slot(slot).permanent) continue;
     BLOCKSWAP_RETURN_IF_ERROR(transfers_->Load(ring_.slot(slot).block, slot));
+  }
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    if (StreamsLayers(block)) BLOCKSWAP_RETURN_IF_ERROR(layers_->UploadRest(block));
   }
   BLOCKSWAP_RETURN_IF_ERROR(RestoreInitial());
   return failure_;

@@ -11,6 +11,7 @@
 #include "offload/swap/block_swapper.h"
 #include "offload/swap/block_transfers.h"
 #include "offload/swap/device_homes.h"
+#include "offload/swap/layer_stream.h"
 #include "offload/swap/slot_ring.h"
 #include "offload/swap/visit_cursor.h"
 
@@ -35,6 +36,9 @@ class BlockSwapper::Impl {
   absl::StatusOr<BlockLease> Acquire(BlockSwapper* self, int block, Direction direction);
   void Release(int slot, int visit);
   absl::StatusOr<DeviceSpan> Tensor(int block, int slot, uint64_t generation, int index) const;
+  absl::StatusOr<TensorLease> Hold(BlockSwapper* self, int block, int slot, uint64_t generation,
+                                   int index);
+  void EndHold(int unit);
   absl::Status Drain();
   absl::Status ReadBlock(int block, absl::Span<std::byte> destination);
   const SwapPlan& plan() const { return plan_; }
@@ -55,6 +59,9 @@ class BlockSwapper::Impl {
   // Builds the ring and the residents' places out of homes_; every slot starts empty, but those of
   // the residents of a base that trains.
   void BindHomes();
+  // At layer granularity: the window and the tensors beside it, rebuilt out of homes_.
+  void BindLayers();
+  bool StreamsLayers(int block) const { return layers_ != nullptr && layers_->Streams(block); }
 
   // The steps of Adopt.
   absl::Status CheckAdoptable(const SwapPlan& next) const;
@@ -88,7 +95,9 @@ class BlockSwapper::Impl {
   std::vector<DeviceSpan> resident_of_;  // by block; null for blocks that use slots
   SlotRing ring_;
   std::unique_ptr<BlockTransfers> transfers_;
-  EventId read_event_ = kNoEvent;  // orders ReadBlock behind compute
+  std::unique_ptr<LayerStream> layers_;        // layer granularity only
+  Direction direction_ = Direction::kForward;  // of the last Acquire
+  EventId read_event_ = kNoEvent;              // orders ReadBlock behind compute
 
   // Where the base trains: masters that are being changed, and what was to be evicted for them.
   std::vector<bool> writing_;

@@ -10,8 +10,17 @@
 namespace blockswap::offload {
 namespace {
 
+// One is filled while the other is copied.
+constexpr int kLayerStagingBuffers = 2;
+
 StagingNeeds NeedsOf(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
   StagingNeeds needs{NumStagingBuffers(plan), plan.slot_bytes};
+  if (plan.granularity == Granularity::kLayer && !plan.window.units.empty()) {
+    needs.buffers = kLayerStagingBuffers;
+    for (const LayerUnit& unit : plan.window.units) {
+      needs.bytes = std::max(needs.bytes, blocks[unit.block].layers[unit.layer].bytes);
+    }
+  }
   // A resident of a base that trains comes up again after each change.
   if (plan.base_trains) {
     needs.buffers = std::max(needs.buffers, 1);
@@ -139,6 +148,13 @@ absl::Status BlockTransfers::PrepareFor(const SwapPlan& plan, int num_slots) {
     BLOCKSWAP_ASSIGN_OR_RETURN(const EventId ready, NewEvent());
     BLOCKSWAP_ASSIGN_OR_RETURN(const EventId released, NewEvent());
     slot_events_.emplace_back(ready, released);
+  }
+  if (!plan.window.units.empty() && layers_released_ == kNoEvent) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(layers_released_, NewEvent());
+  }
+  while (layer_events_.size() < plan.window.units.size()) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const EventId ready, NewEvent());
+    layer_events_.push_back(ready);
   }
   const StagingNeeds needs = NeedsOf(plan, *blocks_);
   if (!NeedsStaging() || needs.buffers == 0 ||

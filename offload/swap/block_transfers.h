@@ -114,6 +114,10 @@ class BlockTransfers {
   // Hands the ring's slots their events. REQUIRES: PrepareFor at least that many.
   void AssignEvents();
   absl::StatusOr<EventId> NewEvent();
+  // Layer granularity: a unit's copy has arrived; compute is past the last hold that ended.
+  // REQUIRES: PrepareFor a plan with that unit.
+  EventId layer_event(int unit) const { return layer_events_[static_cast<size_t>(unit)]; }
+  EventId layers_released() const { return layers_released_; }
 
   const TransferCounters& counters() const { return counters_; }
   int64_t host_bytes() const;
@@ -167,6 +171,8 @@ class BlockTransfers {
   std::vector<int> free_buffers_;         // exchange mode: one of each capacity at rest
   EventId left_ = kNoEvent;  // exchange mode: d2h has taken the last block out of its slot
   std::vector<std::pair<EventId, EventId>> slot_events_;  // ready, released
+  std::vector<EventId> layer_events_;
+  EventId layers_released_ = kNoEvent;
   std::vector<EventId> events_;
   TransferCounters counters_;
 };

@@ -109,7 +109,7 @@ absl::Status DeviceHomes::Reshape(const std::vector<HomeDemand>& demand,
   };
   for (const HomeDemand& home : demand) {
     wanted += home.bytes;
-    largest = std::max(largest, home.bytes);
+    if (home.key.kind != HomeKind::kWindow) largest = std::max(largest, home.bytes);
     const bool kept = take([&](const Home& old) {
       return old.demand.key == home.key && old.demand.bytes == home.bytes;
     });

@@ -34,7 +34,7 @@ class DeviceHomes {
   explicit DeviceHomes(DeviceRuntime* device) : device_(device) {}
 
   // Becomes `demand`. An arena of the same key and size stays as it is, one of the same size serves
-  // another key. In between bytes() is at most the larger of both plus the largest arena asked for.
+  // another key. In between bytes() is at most the larger of both plus the largest block asked for.
   // ResourceExhausted: the old arenas are there again, `lost` (may not be null) names those whose
   // bytes have to be written again. Internal: they could not be had again; nothing is usable.
   // REQUIRES: no queued work uses any arena.

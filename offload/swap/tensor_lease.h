@@ -3,7 +3,6 @@
 #ifndef BLOCKSWAP_OFFLOAD_SWAP_TENSOR_LEASE_H_
 #define BLOCKSWAP_OFFLOAD_SWAP_TENSOR_LEASE_H_
 
-#include <cstdint>
 #include <utility>
 
 #include "offload/device/device_runtime.h"
@@ -26,7 +25,7 @@ class TensorLease {
       Release();
       swapper_ = std::exchange(other.swapper_, nullptr);
       span_ = std::exchange(other.span_, DeviceSpan{});
-      hold_ = other.hold_;
+      unit_ = other.unit_;
     }
     return *this;
   }
@@ -45,12 +44,12 @@ class TensorLease {
   friend class BlockSwapper;
   friend class BlockLease;
   explicit TensorLease(DeviceSpan span) : span_(span) {}
-  TensorLease(BlockSwapper* swapper, DeviceSpan span, int64_t hold)
-      : swapper_(swapper), span_(span), hold_(hold) {}
+  TensorLease(BlockSwapper* swapper, DeviceSpan span, int unit)
+      : swapper_(swapper), span_(span), unit_(unit) {}
 
   BlockSwapper* swapper_ = nullptr;  // nullptr: nothing to give back
   DeviceSpan span_;
-  int64_t hold_ = -1;
+  int unit_ = -1;
 };
 
 }  // namespace blockswap::offload

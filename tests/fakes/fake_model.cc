@@ -25,6 +25,37 @@ std::vector<TensorExtent> RandomTensors(std::mt19937_64& random, int64_t max_ten
   return tensors;
 }
 
+int Int(std::mt19937_64& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+// Tensors one after the other; those of a layer are neighbours.
+BlockProfile RandomLayers(std::mt19937_64& random, int max_layers, int64_t max_tensor_bytes) {
+  BlockProfile block;
+  int64_t offset = 0;
+  const auto add_tensor = [&] {
+    const int64_t bytes = std::uniform_int_distribution<int64_t>(1, max_tensor_bytes)(random);
+    block.tensors.push_back({offset, bytes});
+    offset += Align(bytes);
+    return static_cast<int>(block.tensors.size()) - 1;
+  };
+  const int num_layers = Int(random, 1, max_layers);
+  for (int i = 0; i < num_layers; ++i) {
+    if (Int(random, 1, num_layers) <= 2) add_tensor();  // of no layer
+    LayerProfile layer;
+    layer.offset = offset;
+    for (int count = Int(random, 1, 2); count > 0; --count) layer.tensors.push_back(add_tensor());
+    layer.bytes = offset - layer.offset;
+    block.layers.push_back(layer);
+    block.forward_layers.push_back(i);
+  }
+  std::shuffle(block.forward_layers.begin(), block.forward_layers.end(), random);
+  block.backward_layers = block.forward_layers;
+  block.backward_layers.insert(block.backward_layers.end(), block.forward_layers.rbegin(),
+                               block.forward_layers.rend());
+  return block;
+}
+
 void AddBlock(FakeModel& model, std::vector<TensorExtent> tensors, std::mt19937_64& random) {
   BlockProfile block;
   block.name = absl::StrCat("blocks.", model.blocks.size());
@@ -73,6 +104,20 @@ FakeModel MakeFakeModel(std::mt19937_64& random, int num_blocks, int64_t max_ten
   for (int block = 0; block < num_blocks; ++block) {
     AddBlock(model, tensors, random);
     if (!alike) tensors = RandomTensors(random, max_tensor_bytes);
+  }
+  return model;
+}
+
+FakeModel MakeLayeredModel(std::mt19937_64& random, int num_blocks, int max_layers,
+                           int64_t max_tensor_bytes, bool alike) {
+  FakeModel model;
+  BlockProfile layers = RandomLayers(random, max_layers, max_tensor_bytes);
+  for (int block = 0; block < num_blocks; ++block) {
+    AddBlock(model, layers.tensors, random);
+    model.blocks.back().layers = layers.layers;
+    model.blocks.back().forward_layers = layers.forward_layers;
+    model.blocks.back().backward_layers = layers.backward_layers;
+    if (!alike) layers = RandomLayers(random, max_layers, max_tensor_bytes);
   }
   return model;
 }

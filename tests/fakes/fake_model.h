@@ -29,6 +29,11 @@ struct FakeModel {
 FakeModel MakeFakeModel(std::mt19937_64& random, int num_blocks, int64_t max_tensor_bytes,
                         bool alike);
 
+// Blocks of one to `max_layers` layers, of one or two tensors each, and up to two tensors of no
+// layer between them. Passes ask for the layers in some order, and back.
+FakeModel MakeLayeredModel(std::mt19937_64& random, int num_blocks, int max_layers,
+                           int64_t max_tensor_bytes, bool alike);
+
 // `num_blocks` blocks of one tensor of `bytes` bytes each, block b filled with bytes that depend on
 // b.
 FakeModel MakeUniformModel(int num_blocks, int64_t bytes);

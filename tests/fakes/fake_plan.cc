@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "offload/plan/layer_schedule.h"
 #include "offload/plan/planner.h"
 #include "offload/plan/schedule.h"
 
@@ -35,6 +36,28 @@ SwapPlan MakeEvenRingPlan(const std::vector<BlockProfile>& blocks, int num_strea
                           PinPolicy policy) {
   return MakeRingPlan(blocks, EvenlySpaced(static_cast<int>(blocks.size()), num_streamed),
                       ring_size, policy);
+}
+
+SwapPlan MakeLayerPlan(const std::vector<BlockProfile>& blocks, const std::vector<int>& streamed,
+                       PinPolicy policy) {
+  SwapPlan plan = MakeRingPlan(blocks, streamed, /*ring_size=*/1, policy);
+  plan.granularity = Granularity::kLayer;
+  plan.slots = 0;
+  plan.slot_bytes = 0;
+  for (TransferSchedule* schedule : {&plan.training, &plan.forward_only}) {
+    schedule->transfers.clear();
+    schedule->initial.clear();
+  }
+  plan.window = PlanLayerWindow({.blocks = &blocks,
+                                 .streamed = streamed,
+                                 .training_visits = plan.training.visits,
+                                 .forward_only_visits = plan.forward_only.visits,
+                                 .costs = {}});
+  plan.prediction.ring_bytes = plan.window.bytes;
+  for (int block : streamed) {
+    plan.prediction.resident_bytes += LayoutRest(blocks[static_cast<size_t>(block)]).bytes;
+  }
+  return plan;
 }
 
 }  // namespace blockswap::offload

@@ -18,6 +18,10 @@ SwapPlan MakeRingPlan(const std::vector<BlockProfile>& blocks, const std::vector
 SwapPlan MakeEvenRingPlan(const std::vector<BlockProfile>& blocks, int num_streamed, int ring_size,
                           PinPolicy policy = PinPolicy::kNever);
 
+// The layers of `streamed` (not empty) go through a window, one at a time.
+SwapPlan MakeLayerPlan(const std::vector<BlockProfile>& blocks, const std::vector<int>& streamed,
+                       PinPolicy policy = PinPolicy::kNever);
+
 }  // namespace blockswap::offload
 
 #endif  // BLOCKSWAP_TESTS_FAKES_FAKE_PLAN_H_
