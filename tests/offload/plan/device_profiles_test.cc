@@ -30,8 +30,8 @@ TEST(DeviceProfilesTest, EveryCardHasMemoryALinkAndASpeed) {
     EXPECT_LE(link.duplex_h2d_bytes_per_second, link.h2d_bytes_per_second);
     EXPECT_LE(link.duplex_d2h_bytes_per_second, link.d2h_bytes_per_second);
   }
-  EXPECT_THAT(names, ::testing::ElementsAre("gh200", "h100", "h200", "rtx3090", "rtx4090",
-                                            "rtx5090"));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("gh200", "h100", "h200", "rtx3090", "rtx4090", "rtx5090"));
 }
 
 // facts/offload.md 5.2: the tokens from which the copies of a fully streamed bf16 model are hidden.

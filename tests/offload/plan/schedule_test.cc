@@ -141,6 +141,36 @@ TEST(RingScheduleTest, WithoutStreamedBlocksNothingMoves) {
   EXPECT_EQ(schedule.visits.size(), 6u);
 }
 
+TEST(GroupScheduleTest, GroupsKeepToTheirOwnSlotsAndShareOneOrder) {
+  const std::vector<SlotGroup> groups = {{{0, 1, 2}, 1, {0, 1, 2}},
+                                         {{4, 5, 6, 7}, 2, {4, 5, 6, 7}}};
+  SwapPlan plan = RingPlan(8, {0, 1, 2, 4, 5, 6, 7}, 3);
+  for (const PassKind kind : {PassKind::kTraining, PassKind::kForwardOnly}) {
+    const TransferSchedule schedule = GroupSchedule(kind, 8, groups, 2);
+    EXPECT_THAT(schedule.initial, ElementsAre(0, 4, 5));
+    for (const Transfer& transfer : schedule.transfers) {
+      EXPECT_EQ(transfer.load < 3, transfer.evict < 3);
+    }
+    EXPECT_TRUE(std::is_sorted(
+        schedule.transfers.begin(), schedule.transfers.end(),
+        [](const Transfer& a, const Transfer& b) { return a.after_visit < b.after_visit; }));
+    const NaiveCycle cycle = RunByHand(plan, schedule);
+    EXPECT_EQ(cycle.absent, 0);
+    EXPECT_EQ(cycle.impossible, 0);
+    EXPECT_EQ(cycle.final_blocks, (std::set<int>{0, 4, 5}));
+  }
+}
+
+TEST(GroupScheduleTest, AForwardOnlyPassLeavesBlocksThatDoNotCycleInPlace) {
+  const std::vector<SlotGroup> groups = {{{0, 1, 2, 3, 4, 5}, 4, {1, 3, 5}}};
+  const TransferSchedule schedule = GroupSchedule(PassKind::kForwardOnly, 6, groups, 1);
+  EXPECT_THAT(schedule.initial, ElementsAre(0, 1, 2, 4));
+  EXPECT_THAT(schedule.transfers,
+              ElementsAre(Transfer{1, 3, 1}, Transfer{3, 5, 3}, Transfer{5, 1, 5}));
+  // The training step moves them all, with as few loads as four slots allow.
+  EXPECT_EQ(GroupSchedule(PassKind::kTraining, 6, groups, 1).transfers.size(), 4u);
+}
+
 TEST(ExchangeScheduleTest, EveryVisitFindsItsBlockAndACycleEndsWhereItStarted) {
   for (int num_blocks = 2; num_blocks <= 12; ++num_blocks) {
     for (int streamed = 1; streamed < num_blocks; ++streamed) {

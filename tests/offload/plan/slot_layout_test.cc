@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "offload/plan/planner.h"
 #include "tests/fakes/fake_model.h"
 
@@ -75,6 +77,32 @@ TEST(LayoutSlotsTest, AResidentPlanHasNone) {
   EXPECT_THAT(layout.slots, IsEmpty());
   EXPECT_THAT(layout.host_buffers, IsEmpty());
   EXPECT_EQ(layout.slot_bytes(), 0);
+}
+
+TEST(SlotLayoutTest, RingsOfTwoSizesHaveSlotsOfTheirOwn) {
+  const std::vector<BlockProfile> blocks = [] {
+    std::vector<BlockProfile> some(4);
+    for (size_t i = 0; i < some.size(); ++i) some[i].bytes = i < 2 ? 512 : 256;
+    return some;
+  }();
+  SwapPlan plan;
+  plan.blocks.assign(4, {Residence::kStreamed});
+  plan.slots = 3;
+  plan.slot_bytes = 512;
+  plan.slot_sizes = {256, 256, 512};
+  const SlotLayout layout = LayoutSlots(plan, blocks);
+  EXPECT_THAT(layout.capacity_of, ::testing::ElementsAre(512, 512, 256, 256));
+  EXPECT_THAT(layout.slots, ::testing::ElementsAre(256, 256, 512));
+  EXPECT_EQ(layout.slot_bytes(), 1024);
+  EXPECT_EQ(layout.host_bytes(), 2 * 512 + 2 * 256);
+}
+
+TEST(SlotLayoutTest, AWindowOfManySlotsNeedsFewStagingBuffers) {
+  SwapPlan plan;
+  for (const int slots : {0, 1, 3, 40}) {
+    plan.slots = slots;
+    EXPECT_EQ(NumStagingBuffers(plan), std::min(slots, kMostStagingBuffers));
+  }
 }
 
 }  // namespace

@@ -98,6 +98,27 @@ TEST(SimulateCycleTest, EvenPlacementReachesItsBoundAndBeatsTheTail) {
   }
 }
 
+TEST(FlushedRingBoundTest, LoadsEveryStreamedBlockInEachDirection) {
+  const BlockCosts costs = UniformCosts(6, 1.0, 3.0, 4.0);
+  // Forward is bound by 3 copies of 4, backward by 6 blocks of 3.
+  EXPECT_DOUBLE_EQ(FlushedRingBound({1, 3, 5}, PassKind::kTraining, costs), 12 + 18);
+  EXPECT_DOUBLE_EQ(FlushedRingBound({1, 3, 5}, PassKind::kForwardOnly, costs), 12);
+  EXPECT_DOUBLE_EQ(FlushedRingBound({}, PassKind::kTraining, costs), 6 + 18);
+}
+
+// Inputs that wait on the host share the link with the blocks; alone they hide behind compute.
+TEST(SimulateCycleTest, InputsOnTheHostTakeTheirShareOfTheLink) {
+  BlockCosts costs = UniformCosts(4, 1.0, 2.0, 0.0);
+  costs.boundary_d2h.assign(4, 0.5);
+  costs.boundary_h2d.assign(4, 0.5);
+  CycleTimes times = Ring(4, {}, 0, PassKind::kTraining, costs);
+  EXPECT_DOUBLE_EQ(times.cycle, 12.5) << "the last block's input goes down and comes back at once";
+  EXPECT_DOUBLE_EQ(times.copy, 4 * 0.5);
+  costs.boundary_h2d.assign(4, 5.0);
+  times = Ring(4, {}, 0, PassKind::kTraining, costs);
+  EXPECT_GE(times.cycle, 4 * 5.0);
+}
+
 TEST(TailPlacementBoundTest, FollowsTheFormulaAndIsNeverBelowEvenSpacing) {
   // sglang#31538 as facts/offload.md 5.4 fits it: 60 layers, copy 0.943, compute 0.279, one pass.
   BlockCosts costs = UniformCosts(60, 0.279, 0.0, 0.943);

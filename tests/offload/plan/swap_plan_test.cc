@@ -89,5 +89,30 @@ TEST(SwapPlanTest, NamesAreTheOnesUsersWrite) {
   EXPECT_EQ(PinPolicyName(PinPolicy::kRequired), "required");
 }
 
+TEST(SlotSizesTest, SlotsOfDifferentSizesTakeOnlyTheirOwnBlocks) {
+  std::vector<BlockProfile> blocks(4);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].bytes = i < 2 ? 512 : 256;
+  SwapPlan plan;
+  plan.blocks.assign(4, {Residence::kStreamed});
+  plan.slots = 2;
+  plan.slot_bytes = 512;
+  plan.slot_sizes = {256, 512};
+  plan.training.visits = {0, 1, 2, 3, 3, 2, 1, 0};
+  plan.training.initial = {0, 2};
+  plan.training.transfers = {{0, 1, 0}, {2, 3, 2}};
+  EXPECT_TRUE(ValidatePlan(plan, blocks).ok()) << ValidatePlan(plan, blocks);
+  SwapPlan mixed = plan;
+  mixed.training.transfers = {{0, 2, 0}};
+  EXPECT_THAT(std::string(ValidatePlan(mixed, blocks).message()),
+              ::testing::HasSubstr("their slots have different sizes"));
+  SwapPlan crowded = plan;
+  crowded.training.initial = {0, 1};
+  EXPECT_THAT(std::string(ValidatePlan(crowded, blocks).message()),
+              ::testing::HasSubstr("more blocks than slots of 512 bytes"));
+  SwapPlan uncounted = plan;
+  uncounted.slot_sizes = {512};
+  EXPECT_FALSE(ValidatePlan(uncounted, blocks).ok());
+}
+
 }  // namespace
 }  // namespace blockswap::offload
