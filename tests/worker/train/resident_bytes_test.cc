@@ -62,8 +62,7 @@ class ResidentBytesTest : public ::testing::TestWithParam<const char*> {
     }
     const MemoryReport& memory = reporter.memories.back();
     for (const offload::MemoryTag tag :
-         {offload::MemoryTag::kRing, offload::MemoryTag::kResidentBlocks,
-          offload::MemoryTag::kEdgeWeights}) {
+         {offload::MemoryTag::kRing, offload::MemoryTag::kResidentBlocks}) {
       const std::string name(offload::MemoryTagName(tag));
       EXPECT_EQ(memory.measured.current_bytes[static_cast<size_t>(tag)],
                 memory.planned_bytes.at(name))
