@@ -240,15 +240,8 @@ TEST(PlanEqualityTest, QuantisedWeights) {
     equality.Expect(name + "-kept", Swapping(3, 2), {},
                     [](offload::SwapPlan* plan) { KeepActivations(plan, 1); });
     equality.Expect(name + "-together", Swapping(4, 1), {}, MakeBlockMajor);
+    equality.Expect(name + "-layer", {"memory.blocks_to_swap=4", "memory.granularity=layer"});
   }
-}
-
-TEST(PlanEqualityTest, QuantisedWeightsWithModulationOnTheHost) {
-  TinyJobOptions options;
-  options.max_steps = 3;
-  PlanEquality equality(options, {"model.quantization=fp8_scaled", "memory.host_modulation=on"});
-  equality.Expect("fp8-host-modulation-2", Swapping(2, 2));
-  equality.Expect("fp8-host-modulation-5", Swapping(5, 1));
 }
 
 // Blocks that are read from the checkpoint at each use.
