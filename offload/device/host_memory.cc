@@ -30,8 +30,8 @@ absl::StatusOr<std::byte*> MapPages(int64_t bytes) {
                      base::FormatByteSize(bytes), "), the system answered '", std::strerror(errno),
                      "'; stream fewer blocks or free memory on this host"));
   }
-  // One fault for 2 MiB instead of 512: a refusal only costs time.
-  madvise(data, static_cast<size_t>(PageCeil(bytes)), MADV_HUGEPAGE);
+  // No MADV_HUGEPAGE: where the page cache has fragmented memory, each fault then waits for
+  // compaction, and filling a gigabyte took four times as long.
   return static_cast<std::byte*>(data);
 }
 

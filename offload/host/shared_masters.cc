@@ -162,6 +162,10 @@ absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
   return PinnedArena::MapFile(device, fd_, offsets_[block], bytes, lock);
 }
 
+bool SharedMasters::IsReady(int block) const {
+  return control_of(block).state.load(std::memory_order_acquire) == kReady;
+}
+
 SharedMasters::Outcome SharedMasters::Unusable(std::string why) {
   notes_.push_back(why);
   return {.usable = false, .was_there = false, .why = std::move(why)};

@@ -60,6 +60,8 @@ class SharedMasters {
   // Makes the mapped block ready. A failure is the reader's.
   absl::StatusOr<Outcome> Fill(int block, absl::Span<std::byte> mapped, const BlockReader& read);
 
+  // True when Fill would find the block (its checksum not yet compared).
+  bool IsReady(int block) const;
   int64_t filled_bytes() const { return filled_bytes_; }  // read by this view
   int64_t found_bytes() const { return found_bytes_; }    // left by others
   // Why blocks were not usable, one sentence each.

@@ -15,8 +15,10 @@
 #include "offload/base/status_macros.h"
 #include "offload/device/host_device.h"
 #include "offload/host/host_masters.h"
+#include "worker/config/job_inspection.h"
 #include "worker/family/family.h"
 #include "worker/io/checkpoint_source.h"
+#include "worker/train/weights_loader.h"
 
 namespace blockswap::worker {
 namespace {
@@ -54,31 +56,33 @@ std::vector<DescribedBlock> Blocks(const CheckpointSource& source) {
 
 absl::Status Run(const std::string& path, offload::PinPolicy pin) {
   const absl::Time begin = absl::Now();
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<CheckpointSource> source,
-                             CheckpointSource::Open(path, ""));
-  const std::vector<DescribedBlock> blocks = Blocks(*source);
-  std::vector<offload::BlockProfile> profiles;
+  JobInspection job;
+  BLOCKSWAP_ASSIGN_OR_RETURN(job.weights, CheckpointSource::Open(path, ""));
+  job.model.blocks = Blocks(*job.weights);
+  offload::SwapPlan plan;
   std::vector<offload::MasterSpec> specs;
-  for (const DescribedBlock& block : blocks) {
-    profiles.push_back(PackBlock(block, Dtype::kBFloat16));
-    specs.push_back({.bytes = profiles.back().bytes, .block = static_cast<int>(specs.size())});
+  for (const DescribedBlock& block : job.model.blocks) {
+    job.profile.blocks.push_back(PackBlock(block, Dtype::kBFloat16));
+    plan.blocks.push_back({.residence = offload::Residence::kStreamed});
+    specs.push_back(
+        {.bytes = job.profile.blocks.back().bytes, .block = static_cast<int>(specs.size())});
   }
+  WeightsLoader loader(&job, {});
+  loader.Prepare(plan);
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<offload::HostDevice> device,
                              offload::HostDevice::Create({}));
   BLOCKSWAP_ASSIGN_OR_RETURN(offload::HostMasters masters,
                              offload::HostMasters::Create(device.get(), specs, pin, {}));
   for (int i = 0; i < masters.size(); ++i) {
-    BLOCKSWAP_RETURN_IF_ERROR(masters.Fill(i, [&](int block, absl::Span<std::byte> bytes) {
-      const auto index = static_cast<size_t>(block);
-      return ReadPackedBlock(*source, blocks[index], profiles[index], Dtype::kBFloat16, bytes);
-    }));
+    BLOCKSWAP_RETURN_IF_ERROR(masters.Fill(i, loader.reader()));
   }
+  loader.Finish(masters.locked_bytes());
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
   const int64_t peak = base::ReadProcBytes("/proc/self/status", "VmHWM").value_or(0);
   std::printf(
       "{\"file_bytes_read\": %lld, \"master_bytes\": %lld, \"locked_bytes\": %lld, "
       "\"seconds\": %.6f, \"peak_rss_bytes\": %lld}\n",
-      static_cast<long long>(source->bytes_read()), static_cast<long long>(masters.bytes()),
+      static_cast<long long>(job.weights->bytes_read()), static_cast<long long>(masters.bytes()),
       static_cast<long long>(masters.locked_bytes()), seconds, static_cast<long long>(peak));
   return absl::OkStatus();
 }

@@ -50,14 +50,31 @@ WeightsLoader::WeightsLoader(const JobInspection* job, LoadOptions options)
 void WeightsLoader::Prepare(const offload::SwapPlan& plan) {
   locked_before_ = base::ReadHostFacts().locked_bytes;
   trainer_ = std::this_thread::get_id();
+  to_load_.clear();
   for (size_t i = 0; i < plan.blocks.size(); ++i) {
-    if (!StaysInFile(plan.blocks[i])) total_bytes_ += job_->profile.blocks[i].bytes;
+    to_load_.push_back(!StaysInFile(plan.blocks[i]));
+    if (to_load_.back()) total_bytes_ += job_->profile.blocks[i].bytes;
   }
   if (options_.masters_fd >= 0) OpenShared();
   if (std::any_of(plan.blocks.begin(), plan.blocks.end(), StaysInFile)) {
     if (job_->weights->file_bytes_per_second() == 0) job_->weights->ChooseReadMode();
     notes_.push_back(
         absl::StrCat("blocks of the file tier are read ", job_->weights->read_mode_text()));
+  }
+  // The disk works while memory is taken and locked.
+  ExpectFrom(0);
+}
+
+void WeightsLoader::ExpectFrom(int block) {
+  const int num_blocks = static_cast<int>(to_load_.size());
+  while (block < num_blocks && !to_load_[static_cast<size_t>(block)]) ++block;
+  if (block >= num_blocks || (shared_ != nullptr && shared_->IsReady(block))) return;
+  WillNeed(block);
+}
+
+void WeightsLoader::WillNeed(int block) {
+  for (const TensorSpec& tensor : job_->model.blocks[static_cast<size_t>(block)].tensors) {
+    if (!tensor.on_host) job_->weights->WillNeed(tensor.name);
   }
 }
 
@@ -79,6 +96,9 @@ void WeightsLoader::OpenShared() {
 
 absl::Status WeightsLoader::Read(int block, absl::Span<std::byte> destination) {
   const auto index = static_cast<size_t>(block);
+  const bool loading =
+      std::this_thread::get_id() == trainer_ && !finished_.load(std::memory_order_relaxed);
+  if (loading) ExpectFrom(block + 1);
   BLOCKSWAP_RETURN_IF_ERROR(ReadPackedBlock(*job_->weights, job_->model.blocks[index],
                                             job_->profile.blocks[index], job_->model.dtype,
                                             destination));
@@ -108,9 +128,7 @@ void WeightsLoader::ReadAhead(int block) {
     for (next += step; next != end && !stays_in_file_[static_cast<size_t>(next)];) next += step;
     if (next == end) return;
   }
-  for (const TensorSpec& tensor : job_->model.blocks[static_cast<size_t>(next)].tensors) {
-    job_->weights->WillNeed(tensor.name);
-  }
+  WillNeed(next);
 }
 
 void WeightsLoader::Finish(int64_t booked_bytes) {

@@ -67,6 +67,9 @@ class WeightsLoader {
   absl::Status Read(int block, absl::Span<std::byte> destination);
   void OpenShared();
   void NoteProgress(int64_t bytes);
+  // Starts reading the next block that loading will ask for, from `block` on.
+  void ExpectFrom(int block);
+  void WillNeed(int block);
   // The next block of the file tier in the direction the pass goes.
   void ReadAhead(int block);
 
@@ -74,6 +77,7 @@ class WeightsLoader {
   const LoadOptions options_;
   std::unique_ptr<offload::SharedMasters> shared_;
   std::vector<std::string> notes_;
+  std::vector<bool> to_load_;  // by block: not in the file tier
   int64_t total_bytes_ = 0;
   int64_t locked_before_ = 0, kernel_locked_bytes_ = 0;
   std::atomic<bool> finished_{false};  // relaxed: the staging thread may see it late

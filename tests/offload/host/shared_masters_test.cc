@@ -97,6 +97,25 @@ TEST_F(SharedMastersTest, FilledBlocksAreReadOnly) {
   EXPECT_DEATH(masters.buffer(0).data[0] = std::byte{9}, "");
 }
 
+TEST_F(SharedMastersTest, EachJobLocksTheSharedPagesForItself) {
+  const auto locked_now = [] { return base::ReadProcBytes("/proc/self/status", "VmLck").value(); };
+  const int64_t before = locked_now();
+  auto view = *SharedMasters::Open(fd_, "key", kSizes);
+  CountingReader reader;
+  {
+    HostMasters masters = *Masters(view.get(), {0, 3}, PinPolicy::kRequired);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(masters.Fill(i, reader.Function()).ok());
+    EXPECT_EQ(masters.locked_bytes(), kSizes[0] + PageSize());  // block 3 takes part of a page
+    EXPECT_EQ(locked_now() - before, masters.locked_bytes());
+    HostMasters others = *Masters(view.get(), {0}, PinPolicy::kRequired);
+    ASSERT_TRUE(others.Fill(0, reader.Function()).ok());
+    EXPECT_EQ(locked_now() - before, masters.locked_bytes() + others.locked_bytes());
+  }
+  EXPECT_EQ(locked_now(), before);
+  EXPECT_TRUE(view->IsReady(0));
+  EXPECT_FALSE(view->IsReady(1));
+}
+
 TEST_F(SharedMastersTest, TheSizeIsSealed) {
   auto view = *SharedMasters::Open(fd_, "key", kSizes);
   EXPECT_NE(ftruncate(fd_, 0), 0);
