@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "offload/plan/layer_schedule.h"
 #include "offload/plan/slot_layout.h"
 
 namespace blockswap::offload {
@@ -43,6 +44,26 @@ void PlaceGroups(const PlanRequest& request, std::vector<SlotGroup> groups, Cand
   if (request.copies_need_pinned_memory) candidate.staging_bytes = buffers;
 }
 
+// The window takes the two largest linears; what belongs to none stays on the device.
+void PlaceLayers(const PlanRequest& request, std::vector<int> streamed, Candidate& candidate) {
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  for (const BlockProfile& block : blocks) candidate.resident_bytes += block.bytes;
+  int64_t largest = 0;
+  int64_t second = 0;
+  for (const int block : streamed) {
+    candidate.resident_bytes -= blocks[block].bytes - LayoutRest(blocks[block]).bytes;
+    for (const LayerProfile& layer : blocks[block].layers) {
+      second = std::max(second, std::min(largest, layer.bytes));
+      largest = std::max(largest, layer.bytes);
+    }
+  }
+  candidate.ring_bytes = largest + second;
+  if (request.copies_need_pinned_memory) {
+    candidate.staging_bytes = kLayerStagingBuffers * largest;
+  }
+  candidate.streamed = std::move(streamed);
+}
+
 void PlaceRing(const PlanRequest& request, const std::vector<BlockList>& lists,
                const std::vector<int>& per_list, int ring_size, Candidate& candidate) {
   SlotGroup group;
@@ -52,6 +73,10 @@ void PlaceRing(const PlanRequest& request, const std::vector<BlockList>& lists,
     }
   }
   std::sort(group.blocks.begin(), group.blocks.end());
+  if (StreamsLayers(request)) {
+    PlaceLayers(request, std::move(group.blocks), candidate);
+    return;
+  }
   group.slots = std::min(ring_size, static_cast<int>(group.blocks.size()));
   group.cycling = group.blocks;
   candidate.ring_size = group.slots;
@@ -158,6 +183,10 @@ std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, i
 
 bool Exchanges(const PlanRequest& request) {
   return request.constraints.mode == TransferMode::kExchange && !request.base_trains;
+}
+
+bool StreamsLayers(const PlanRequest& request) {
+  return request.constraints.granularity == Granularity::kLayer;
 }
 
 void SetActivations(const PlanRequest& request, const ActivationChoice& activations,

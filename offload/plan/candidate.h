@@ -29,6 +29,9 @@ std::vector<int> StreamedPerList(const ModelProfile& model, TransferMode mode, i
 // gradients go down.
 bool Exchanges(const PlanRequest& request);
 
+// Whether what streams moves one linear at a time, through a window instead of slots.
+bool StreamsLayers(const PlanRequest& request);
+
 // A setting with its placement. Times are not filled in here.
 struct Candidate {
   int blocks_to_swap = 0;
@@ -43,7 +46,7 @@ struct Candidate {
   int slots = 0;
   int64_t slot_bytes = 0;           // of the largest slot
   std::vector<int64_t> slot_sizes;  // where they differ
-  int64_t ring_bytes = 0;           // of all slots
+  int64_t ring_bytes = 0;           // of all slots, or of the window of layers
   int64_t resident_bytes = 0;
   int64_t activation_bytes = 0;
   int64_t host_bytes = 0;           // masters, or exchange buffers

@@ -12,6 +12,7 @@
 #include "offload/plan/block_costs.h"
 #include "offload/plan/candidate.h"
 #include "offload/plan/host_tiers.h"
+#include "offload/plan/layer_schedule.h"
 #include "offload/plan/placement_search.h"
 #include "offload/plan/prediction.h"
 #include "offload/plan/refusal.h"
@@ -52,6 +53,12 @@ absl::Status CheckContradictions(const PlanRequest& request) {
     return absl::InvalidArgumentError(
         "memory.mode h2d_only needs a frozen base, and network.type none trains it; set "
         "memory.mode: exchange");
+  }
+  if (StreamsLayers(request) && (request.base_trains || Exchanges(request))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("granularity layer streams a frozen base in mode h2d_only, and ",
+                     request.base_trains ? "network.type none trains it" : "mode is exchange",
+                     "; set granularity: block or memory.mode: h2d_only with an adapter"));
   }
   const int asked = constraints.blocks_to_swap.value_or(0);
   if (constraints.checkpointing == Toggle::kOff && asked > 0) {
@@ -125,7 +132,7 @@ std::optional<Decision> Fastest(const PlanRequest& request, const Budgets& budge
 
 std::optional<Decision> Decide(const PlanRequest& request, const Budgets& budgets,
                                const ActivationChoice& activations) {
-  if (!Exchanges(request) && SpeedsAreKnown(request)) {
+  if (!Exchanges(request) && !StreamsLayers(request) && SpeedsAreKnown(request)) {
     return Fastest(request, budgets, activations);
   }
   std::optional<Decision> decision = FirstFit(request, budgets, activations);
@@ -139,7 +146,7 @@ std::optional<Decision> Decide(const PlanRequest& request, const Budgets& budget
 void TryBlockMajor(const PlanRequest& request, const Budgets& budgets, ActivationChoice activations,
                    std::optional<Decision>& decision) {
   if (request.micro_batches == 1 || request.base_trains || Exchanges(request) ||
-      !SpeedsAreKnown(request)) {
+      StreamsLayers(request) || !SpeedsAreKnown(request)) {
     return;
   }
   activations.block_major = true;
@@ -180,11 +187,22 @@ void BuildSchedules(const PlanRequest& request, const Candidate& candidate, Swap
   plan.forward_only = build(PassKind::kForwardOnly);
 }
 
+absl::Status CheckLayers(const PlanRequest& request, const Candidate& candidate) {
+  for (const int block : candidate.streamed) {
+    if (!request.model.blocks[static_cast<size_t>(block)].layers.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("granularity layer is not available for this model: block ",
+                     request.model.blocks[static_cast<size_t>(block)].name,
+                     " does not name its linears; set granularity: block"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SwapPlan> MakePlan(const PlanRequest& request, const Budgets& budgets,
                                   Candidate candidate) {
   BLOCKSWAP_RETURN_IF_ERROR(CheckPinning(request, candidate));
   const HostTiers tiers = AssignTiers(request, budgets, candidate);
-  if (!Exchanges(request) && SpeedsAreKnown(request)) {
+  if (!Exchanges(request) && !StreamsLayers(request) && SpeedsAreKnown(request)) {
     ActivationChoice forward = candidate.activations;
     forward.block_major = false;
     ChooseForwardOnly(request, MakeCosts(request, tiers.tier_of, forward), candidate);
@@ -210,7 +228,12 @@ absl::StatusOr<SwapPlan> MakePlan(const PlanRequest& request, const Budgets& bud
   plan.blocks_to_swap = candidate.blocks_to_swap;
   plan.vram_budget_bytes = budgets.device_bytes;
   plan.notes = budgets.notes;
+  plan.granularity = request.constraints.granularity;
   BuildSchedules(request, candidate, plan);
+  if (StreamsLayers(request) && !candidate.streamed.empty()) {
+    BLOCKSWAP_RETURN_IF_ERROR(CheckLayers(request, candidate));
+    plan.window = PlanLayerWindow(MakeLayerRequest(request, candidate, tiers, plan));
+  }
   PredictBytes(request, candidate, tiers, plan);
   PredictTimes(request, candidate, tiers, plan);
   ExplainPlan(request, budgets, candidate, tiers, plan);

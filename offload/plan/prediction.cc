@@ -19,7 +19,8 @@ int Repeats(const PlanRequest& request, const Candidate& candidate) {
 
 bool TimesAreKnown(const PlanRequest& request, const HostTiers& tiers, const SwapPlan& plan) {
   if (tiers.file_bytes > 0 && request.link.file_bytes_per_second <= 0) return false;
-  return request.link.h2d_bytes_per_second > 0 || plan.training.transfers.empty();
+  const bool moves = !plan.training.transfers.empty() || !plan.window.units.empty();
+  return request.link.h2d_bytes_per_second > 0 || !moves;
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
@@ -128,9 +129,24 @@ void PredictBytes(const PlanRequest& request, const Candidate& candidate, const 
       prediction.d2h_bytes_per_step += model.blocks[static_cast<size_t>(transfer.evict)].bytes;
     }
   }
+  prediction.h2d_bytes_per_step += LayerCycleBytes(plan.window, PassKind::kTraining, model.blocks);
   const int64_t boundaries = candidate.boundary_host_bytes * Repeats(request, candidate);
   prediction.h2d_bytes_per_step += boundaries;
   prediction.d2h_bytes_per_step += boundaries;
+}
+
+LayerWindowRequest MakeLayerRequest(const PlanRequest& request, const Candidate& candidate,
+                                    const HostTiers& tiers, const SwapPlan& plan) {
+  LayerWindowRequest layers;
+  layers.blocks = &request.model.blocks;
+  layers.streamed = candidate.streamed;
+  layers.training_visits = plan.training.visits;
+  layers.forward_only_visits = plan.forward_only.visits;
+  layers.repeats = candidate.activations.block_major ? request.micro_batches : 1;
+  if (SpeedsAreKnown(request)) {
+    layers.costs = MakeCosts(request, tiers.tier_of, candidate.activations);
+  }
+  return layers;
 }
 
 void PredictTimes(const PlanRequest& request, const Candidate& candidate, const HostTiers& tiers,
@@ -139,15 +155,25 @@ void PredictTimes(const PlanRequest& request, const Candidate& candidate, const 
   Prediction& prediction = plan.prediction;
   const BlockCosts costs = MakeCosts(request, tiers.tier_of, candidate.activations);
   const TransferMode mode = plan.exchanges() ? TransferMode::kExchange : TransferMode::kH2dOnly;
-  const CycleTimes times = SimulateCycle(plan.training, PassKind::kTraining, mode, costs);
+  const bool streams_layers = !plan.window.units.empty();
+  const CycleTimes times =
+      streams_layers ? SimulateLayerCycle(plan.window, PassKind::kTraining,
+                                          MakeLayerRequest(request, candidate, tiers, plan))
+                     : SimulateCycle(plan.training, PassKind::kTraining, mode, costs);
+  if (request.compute_flops_per_second <= 0) {
+    // Without costs the cycle of layers counts bytes, not seconds.
+    if (!streams_layers) prediction.copy = absl::Seconds(times.copy);
+    return;
+  }
   prediction.copy = absl::Seconds(times.copy);
-  if (request.compute_flops_per_second <= 0) return;
   const double other = request.other_step_seconds;
   prediction.compute = absl::Seconds(times.compute + other);
   prediction.stall = absl::Seconds(times.stall);
   prediction.step = absl::Seconds(times.cycle + other);
-  prediction.bound =
-      absl::Seconds(EvenSpacingBound(plan.training, PassKind::kTraining, costs) + other);
+  // Linears that move through a window: neither lane can be faster than what it has to do.
+  const double bound = streams_layers ? std::max(times.compute, times.copy)
+                                      : EvenSpacingBound(plan.training, PassKind::kTraining, costs);
+  prediction.bound = absl::Seconds(bound + other);
   const double flushed = Repeats(request, candidate) *
                          FlushedRingBound(candidate.streamed, PassKind::kTraining, costs);
   prediction.even_spacing_bound = absl::Seconds(flushed + other);

@@ -58,6 +58,21 @@ std::string Setting(const PlanRequest& request, const Candidate& candidate) {
   return absl::StrCat(blocks, " and ring_size ", candidate.ring_size);
 }
 
+// One linear at a time needs least of all, where the model can do it.
+std::optional<Candidate> LayersThatFit(const PlanRequest& request, const Budgets& budgets,
+                                       const ActivationChoice& activations) {
+  const std::vector<BlockProfile>& blocks = request.model.blocks;
+  const bool has_layers = std::all_of(blocks.begin(), blocks.end(), [](const BlockProfile& block) {
+    return !block.layers.empty();
+  });
+  if (!has_layers || StreamsLayers(request) || Exchanges(request) || request.base_trains) {
+    return std::nullopt;
+  }
+  PlanRequest layered = request;
+  layered.constraints.granularity = Granularity::kLayer;
+  return AnyThatFits(layered, budgets, kDefaultRingSize, activations);
+}
+
 std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets& budgets,
                                       const Candidate& smallest) {
   std::vector<std::string> offers;
@@ -66,6 +81,11 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
   std::optional<Candidate> other = AnyThatFits(request, budgets, ring_size, choice);
   if (!other.has_value()) other = AnyThatFits(request, budgets, /*ring_size=*/1, choice);
   if (other.has_value()) offers.push_back(Setting(request, *other));
+  const std::optional<Candidate> layers = LayersThatFit(request, budgets, choice);
+  if (layers.has_value()) {
+    offers.push_back(
+        absl::StrCat("granularity layer with blocks_to_swap ", layers->blocks_to_swap));
+  }
   offers.push_back(absl::StrCat("vram_budget ", Exact(smallest.device_bytes), " with ",
                                 Setting(request, smallest)));
   if (other.has_value()) return offers;
@@ -131,7 +151,7 @@ Budgets EffectiveBudgets(const PlanRequest& request) {
   budgets.host_bytes = Tightest(constraints.host_budget_bytes, request.host_available_bytes,
                                 "host_budget", "available on the host", budgets.notes);
   budgets.may_use_file = request.may_stream_from_file && !Exchanges(request) &&
-                         !request.base_trains &&
+                         !request.base_trains && !StreamsLayers(request) &&
                          request.constraints.pin_policy != PinPolicy::kRequired;
   return budgets;
 }

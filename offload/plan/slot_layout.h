@@ -29,6 +29,7 @@ struct SlotLayout {
 // only. More than a few never wait for each other: there is one copy lane.
 inline constexpr int kMostStagingBuffers = 4;
 inline constexpr int kExchangeStagingBuffers = 2;
+inline constexpr int kLayerStagingBuffers = 2;  // one is filled while the other is copied
 int NumStagingBuffers(const SwapPlan& plan);
 
 // Bytes of the slots that a streamed block of this size goes into: the smallest that hold it.

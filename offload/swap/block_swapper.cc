@@ -32,6 +32,7 @@ absl::StatusOr<absl::Span<std::byte>> BlockSwapper::MutableMaster(int block) {
   return impl_->MutableMaster(block);
 }
 absl::Status BlockSwapper::MasterChanged(int block) { return impl_->MasterChanged(block); }
+absl::Status BlockSwapper::VerifyAll() { return impl_->VerifyAll(); }
 absl::Status BlockSwapper::BeginPass(PassKind kind) { return impl_->BeginPass(kind); }
 absl::StatusOr<BlockLease> BlockSwapper::Acquire(int block, Direction direction) {
   return impl_->Acquire(this, block, direction);
@@ -140,6 +141,7 @@ absl::StatusOr<BlockLease> BlockSwapper::Impl::Acquire(BlockSwapper* self, int b
   }
   BLOCKSWAP_RETURN_IF_ERROR(Keep(transfers_->AwaitOnCompute(slot)));
   CountStall(direction);
+  if (checks_ != nullptr) BLOCKSWAP_RETURN_IF_ERROR(Keep(CheckSlot(slot)));
   ++ring_.slot(slot).leases;
   ++leases_;
   return BlockLease(self, block, slot, ring_.slot(slot).generation, step.visit);
@@ -193,6 +195,7 @@ absl::StatusOr<TensorLease> BlockSwapper::Impl::Hold(BlockSwapper* self, int blo
   if (held.code() == absl::StatusCode::kFailedPrecondition) return held;
   BLOCKSWAP_RETURN_IF_ERROR(Keep(held));
   CountStall(direction_);
+  if (checks_ != nullptr) BLOCKSWAP_RETURN_IF_ERROR(Keep(CheckUnit(unit)));
   ++leases_;
   return TensorLease(self, layers_->Span(unit, index), unit);
 }

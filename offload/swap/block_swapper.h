@@ -71,6 +71,12 @@ class BlockSwapper {
   // bytes; it has to be done with them.
   absl::Status MasterChanged(int block);
 
+  // Compares every copy of every block, on the device and on the host, with the checksum taken when
+  // it was loaded (or changed by MasterChanged). With verify_weights every lease and hold of what
+  // streams is compared too, which waits for its copy. DataLoss names block, place, generation and
+  // both sums. FailedPrecondition without verify_weights.
+  absl::Status VerifyAll();
+
   // Waits for all transfers; then every block's bytes are where the plan's bookkeeping says.
   absl::Status Drain();
 

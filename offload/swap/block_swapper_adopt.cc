@@ -171,6 +171,7 @@ absl::Status BlockSwapper::Impl::MasterChanged(int block) {
         absl::StrCat("the master of block ", block, " was not given out to be changed"));
   }
   writing_[block] = false;
+  BLOCKSWAP_RETURN_IF_ERROR(Keep(RecordMaster(block)));
   const int evict = std::exchange(deferred_evict_[block], kNoBlock);
   int slot = ring_.SlotOf(block);
   if (slot == kNoSlot && evict != kNoBlock) {

@@ -24,6 +24,7 @@ BlockSwapper::Impl::Impl(DeviceRuntime* device, SwapPlan plan, std::vector<Block
       writing_(blocks_.size(), false),
       deferred_evict_(blocks_.size(), kNoBlock) {
   stall_seen_ = device->compute_stall();
+  if (options_.verify_weights) checks_ = std::make_unique<WeightChecks>(&blocks_);
 }
 
 BlockSwapper::Impl::~Impl() {
@@ -97,7 +98,10 @@ absl::Status BlockSwapper::Impl::ReadResident(int block, DeviceSpan destination,
                                               PinnedArena& staging) {
   const size_t bytes = static_cast<size_t>(blocks_[block].bytes);
   if (device_->device_memory_is_host_visible()) {
-    return reader_(block, absl::MakeSpan(destination.data, bytes));
+    const absl::Span<std::byte> home = absl::MakeSpan(destination.data, bytes);
+    BLOCKSWAP_RETURN_IF_ERROR(reader_(block, home));
+    if (checks_ != nullptr) checks_->Record(block, home);
+    return absl::OkStatus();
   }
   if (staging.bytes() < blocks_[block].bytes) {
     int64_t largest = 0;
@@ -106,6 +110,7 @@ absl::Status BlockSwapper::Impl::ReadResident(int block, DeviceSpan destination,
                                PinnedArena::Create(device_, largest, PinnedArena::Lock::kNo));
   }
   BLOCKSWAP_RETURN_IF_ERROR(reader_(block, absl::MakeSpan(staging.data(), bytes)));
+  if (checks_ != nullptr) checks_->Record(block, absl::MakeConstSpan(staging.data(), bytes));
   BLOCKSWAP_RETURN_IF_ERROR(
       device_->CopyToDevice({destination.data, blocks_[block].bytes}, staging.data()));
   return device_->SynchronizeStream(Stream::kHostToDevice);
@@ -119,6 +124,7 @@ absl::Status BlockSwapper::Impl::ReadBlocks() {
       BLOCKSWAP_RETURN_IF_ERROR(ReadResident(block, resident_of_[block], staging));
     } else if (transfers_->HasMaster(block)) {
       BLOCKSWAP_RETURN_IF_ERROR(transfers_->FillMaster(block, reader_));
+      BLOCKSWAP_RETURN_IF_ERROR(RecordMaster(block));
     } else {
       // Exchange mode: a block that starts on the device has no home on the host.
       const int slot = static_cast<int>(next_slot++);

@@ -14,6 +14,7 @@
 #include "offload/swap/layer_stream.h"
 #include "offload/swap/slot_ring.h"
 #include "offload/swap/visit_cursor.h"
+#include "offload/swap/weight_checks.h"
 
 namespace blockswap::offload {
 
@@ -31,6 +32,8 @@ class BlockSwapper::Impl {
   absl::Status Adopt(SwapPlan next);
   absl::StatusOr<absl::Span<std::byte>> MutableMaster(int block);
   absl::Status MasterChanged(int block);
+
+  absl::Status VerifyAll();
 
   absl::Status BeginPass(PassKind kind);
   absl::StatusOr<BlockLease> Acquire(BlockSwapper* self, int block, Direction direction);
@@ -79,6 +82,16 @@ class BlockSwapper::Impl {
   absl::Status RunTransfers(int visit);
   absl::Status LoadOnDemand(int block);
   absl::Status RestoreInitial();
+
+  // verify_weights. Look gives device bytes to the host, valid until the next call; `ready` is the
+  // event of the copy that brought them.
+  absl::Status RecordMaster(int block);
+  absl::StatusOr<absl::Span<const std::byte>> Look(DeviceSpan span, EventId ready);
+  absl::Status CheckSlot(int slot_index);
+  absl::Status CheckUnit(int unit);
+  absl::Status CheckRest(int block);
+  absl::Status CheckEverywhere(int block);
+
   void CountStall(Direction direction);
 
   DeviceRuntime* const device_;
@@ -102,6 +115,9 @@ class BlockSwapper::Impl {
   // Where the base trains: masters that are being changed, and what was to be evicted for them.
   std::vector<bool> writing_;
   std::vector<int> deferred_evict_;
+
+  std::unique_ptr<WeightChecks> checks_;  // verify_weights only
+  std::vector<std::byte> scratch_;        // of the checks
 
   absl::Status failure_;
   int leases_ = 0;

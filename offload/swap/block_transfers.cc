@@ -10,9 +10,6 @@
 namespace blockswap::offload {
 namespace {
 
-// One is filled while the other is copied.
-constexpr int kLayerStagingBuffers = 2;
-
 StagingNeeds NeedsOf(const SwapPlan& plan, const std::vector<BlockProfile>& blocks) {
   StagingNeeds needs{NumStagingBuffers(plan), plan.slot_bytes};
   if (plan.granularity == Granularity::kLayer && !plan.window.units.empty()) {

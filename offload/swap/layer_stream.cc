@@ -87,9 +87,10 @@ const LayerStream::Entry* LayerStream::Find(int unit) const {
   return const_cast<LayerStream*>(this)->Find(unit);
 }
 
-bool LayerStream::any_held() const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.holds > 0; });
+std::vector<int> LayerStream::units_in_window() const {
+  std::vector<int> units;
+  for (const Entry& entry : entries_) units.push_back(entry.unit);
+  return units;
 }
 
 bool LayerStream::IsReady(const Entry& entry) const {

@@ -53,7 +53,7 @@ class LayerStream {
   EventId ready_event(int unit) const { return transfers_->layer_event(unit); }
   // Records that compute is past it and starts the copies that may follow.
   absl::Status EndHold(int unit);
-  bool any_held() const;
+  std::vector<int> units_in_window() const;
 
  private:
   struct Entry {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/fakes/fake_model.h"
@@ -97,6 +98,53 @@ TEST(LayerScheduleTest, AWindowThatCannotBeExecutedIsRefused) {
   std::vector<BlockProfile> without = model.blocks;
   without[2].layers.clear();
   EXPECT_FALSE(ValidatePlan(good, without).ok());
+}
+
+// The planner's side: what it says is what the swapper takes.
+TEST(LayerPlanTest, LayersFitABudgetThatWholeBlocksDoNot) {
+  std::mt19937_64 random(8);
+  const FakeModel model = MakeLayeredModel(random, 8, 6, 4000, /*alike=*/true);
+  PlanRequest request = model.request();
+  request.constraints.granularity = Granularity::kLayer;
+  request.constraints.blocks_to_swap = 8;
+  request.compute_flops_per_second = 1e6;
+  request.link.h2d_bytes_per_second = 1e6;
+  const absl::StatusOr<SwapPlan> least = Plan(request);
+  ASSERT_TRUE(least.ok()) << least.status();
+  EXPECT_EQ(least->granularity, Granularity::kLayer);
+  EXPECT_EQ(least->slots, 0);
+  EXPECT_EQ(least->prediction.ring_bytes, least->window.bytes);
+  EXPECT_EQ(least->prediction.resident_bytes, 8 * LayoutRest(model.blocks[0]).bytes);
+  EXPECT_EQ(least->prediction.h2d_bytes_per_step,
+            LayerCycleBytes(least->window, PassKind::kTraining, model.blocks));
+  EXPECT_GE(least->prediction.step, least->prediction.bound);
+  EXPECT_GT(least->prediction.bound, absl::ZeroDuration());
+
+  request.constraints.blocks_to_swap.reset();
+  request.constraints.vram_budget_bytes = least->prediction.device_bytes;
+  const absl::StatusOr<SwapPlan> fitted = Plan(request);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_LE(fitted->prediction.device_bytes, *request.constraints.vram_budget_bytes);
+  request.constraints.granularity = Granularity::kBlock;
+  request.constraints.ring_size = 1;
+  if (least->prediction.device_bytes < model.blocks[0].bytes) {
+    EXPECT_EQ(Plan(request).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(LayerPlanTest, WhatCannotBeStreamedByLayerIsRefusedWithTheSettingToChange) {
+  std::mt19937_64 random(8);
+  FakeModel model = MakeLayeredModel(random, 4, 6, 4000, /*alike=*/true);
+  PlanRequest request = model.request();
+  request.constraints.granularity = Granularity::kLayer;
+  request.constraints.blocks_to_swap = 2;
+  request.constraints.mode = TransferMode::kExchange;
+  EXPECT_EQ(Plan(request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.constraints.mode = TransferMode::kH2dOnly;
+  for (BlockProfile& block : request.model.blocks) block.layers.clear();
+  const absl::Status refused = Plan(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(refused.message()).find("granularity: block"), std::string::npos);
 }
 
 }  // namespace

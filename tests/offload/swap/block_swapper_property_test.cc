@@ -71,9 +71,24 @@ class World {
     constraints.ring_size = Int(1, 4);
     constraints.pin_policy = static_cast<PinPolicy>(Int(0, 2));
     request.micro_batches = Int(1, 3);
-    const absl::StatusOr<SwapPlan> plan = Plan(request);
+    absl::StatusOr<SwapPlan> plan = Plan(request);
     ASSERT_TRUE(plan.ok()) << plan.status();
+    if (constraints.mode == TransferMode::kH2dOnly && Chance(3)) {
+      plan = ChosenBySpeed(request, *plan);
+    }
     plan_ = *plan;
+  }
+
+  // Windows, slots of several sizes, forward-only passes that leave blocks in place: what the
+  // planner chooses when it can time the steps.
+  SwapPlan ChosenBySpeed(PlanRequest request, const SwapPlan& otherwise) {
+    request.constraints.blocks_to_swap.reset();
+    request.constraints.ring_size.reset();
+    request.constraints.vram_budget_bytes = model_.total_bytes() * Int(3, 9) / 10;
+    request.compute_flops_per_second = request.model.forward_flops;
+    request.link.h2d_bytes_per_second = static_cast<double>(model_.total_bytes()) / Int(1, 8);
+    const absl::StatusOr<SwapPlan> plan = Plan(request);
+    return plan.ok() ? *plan : otherwise;
   }
 
   void ChooseDevice(uint64_t seed, bool with_failures) {
