@@ -77,6 +77,25 @@ TEST(DoesNotFitTest, AFixedCountIsToldThatARingOfOneWouldDo) {
   EXPECT_THAT(message, HasSubstr("would fit: blocks_to_swap 8 and ring_size 1"));
 }
 
+TEST(DoesNotFitTest, OffersOneLinearAtATimeWhereThatFits) {
+  PlanRequest request = EightBlocks();
+  for (BlockProfile& block : request.model.blocks) {
+    block.tensors = {{0, 256}, {256, 256}, {512, 256}, {768, 256}};
+    for (int i = 0; i < 4; ++i) {
+      block.layers.push_back({{i}, i * 256, 256});
+      block.forward_layers.push_back(i);
+      block.backward_layers.push_back(3 - i);
+    }
+  }
+  request.constraints.vram_budget_bytes = 2048 + 2048 + 512;  // two linears of a block
+  const std::string message(Plan(request).status().message());
+  EXPECT_THAT(message, HasSubstr("granularity layer with blocks_to_swap 8"));
+  request.constraints.granularity = Granularity::kLayer;
+  const absl::StatusOr<SwapPlan> plan = Plan(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->prediction.device_bytes, *request.constraints.vram_budget_bytes);
+}
+
 // Whatever a refusal offers as a budget is planned when it is asked for, and one byte less is not.
 TEST(DoesNotFitTest, TheBudgetItOffersFitsExactly) {
   int refusals = 0;
