@@ -30,15 +30,6 @@ void ConvertAll(absl::Span<const std::byte> source, absl::Span<std::byte> destin
 
 }  // namespace
 
-float WidenBFloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-uint16_t NarrowToBFloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  // Truncating a NaN could clear its whole mantissa and make an infinity of it.
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x0040);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 float WidenFloat16(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t exponent = bits >> 10 & 0x1f;
@@ -62,32 +53,6 @@ uint16_t NarrowToFloat16(float value) {
   }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return static_cast<uint16_t>(sign | (rounded - (uint32_t{112} << 23)) >> 13);
-}
-
-float WidenFloat8E4M3(uint8_t code) {
-  const uint32_t sign = uint32_t{code & 0x80u} << 24;
-  const uint32_t magnitude = code & 0x7f;
-  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000);
-  if (magnitude >= 8)
-    return std::bit_cast<float>(sign | ((magnitude << 20) + (uint32_t{120} << 23)));
-  const float subnormal = static_cast<float>(magnitude) * 0x1p-9f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
-}
-
-// Without branches, so that a loop over it is vectorised: a whole model goes through it at load.
-uint8_t NarrowToFloat8E4M3(float value) {
-  constexpr uint32_t kSmallestNormal = uint32_t{121} << 23;  // 2^-6
-  constexpr uint32_t kOverflow = 0x43e80000;                 // 464, halfway to the next power
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t sign = bits >> 24 & 0x80;
-  const uint32_t magnitude = bits & 0x7fffffff;
-  // Adding 2^14 leaves a count of 2^-9 in the last mantissa bits, rounded to nearest even.
-  const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
-  const uint32_t subnormal = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0x1p14f);
-  const uint32_t rounded = magnitude + 0x7ffff + (magnitude >> 20 & 1);
-  const uint32_t normal = (rounded >> 20) - (uint32_t{120} << 3);
-  const uint32_t finite = magnitude < kSmallestNormal ? subnormal : normal;
-  return static_cast<uint8_t>(sign | (magnitude > kOverflow ? 0x7f : finite));
 }
 
 absl::Status ConvertFloats(StoredType from, absl::Span<const std::byte> source, StoredType to,

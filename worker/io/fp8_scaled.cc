@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -31,16 +32,19 @@ int64_t Count(const std::vector<int64_t>& shape) {
 // One element of a float type, at any alignment.
 struct Float32 {
   using Bits = float;
+  using Unsigned = uint32_t;
   static float Widen(float value) { return value; }
   static float Narrow(float value) { return value; }
 };
 struct BFloat16 {
   using Bits = uint16_t;
+  using Unsigned = uint16_t;
   static float Widen(uint16_t bits) { return WidenBFloat16(bits); }
   static uint16_t Narrow(float value) { return NarrowToBFloat16(value); }
 };
 struct Float16 {
   using Bits = uint16_t;
+  using Unsigned = uint16_t;
   static float Widen(uint16_t bits) { return WidenFloat16(bits); }
   static uint16_t Narrow(float value) { return NarrowToFloat16(value); }
 };
@@ -78,33 +82,40 @@ bool WithFloatType(StoredType type, const Visit& visit) {
   return true;
 }
 
+// NaN where a value of the run is not finite. Magnitudes compare as their bits do, infinity and NaN
+// above all others.
 template <typename Type>
 float LargestMagnitude(const std::byte* source, int64_t first, int64_t count) {
-  float largest = 0;
-  bool finite = true;
+  using Bits = typename Type::Unsigned;
+  constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Bits));
+  Bits largest = 0;
   for (int64_t i = first; i < first + count; ++i) {
-    const float magnitude = std::abs(Load<Type>(source, i));
-    finite &= magnitude <= std::numeric_limits<float>::max();
-    largest = std::max(largest, magnitude);
+    Bits bits;
+    memcpy(&bits, source + i * kSize, sizeof(bits));
+    bits &= kMagnitude;
+    largest = bits > largest ? bits : largest;
   }
-  return finite ? largest : std::numeric_limits<float>::quiet_NaN();
+  const float value = Type::Widen(std::bit_cast<typename Type::Bits>(largest));
+  return value <= std::numeric_limits<float>::max() ? value
+                                                    : std::numeric_limits<float>::quiet_NaN();
 }
 
 template <typename Type>
 void EncodeRun(const std::byte* source, int64_t first, int64_t count, float scale,
                std::byte* codes) {
   std::array<float, kPiece> values;
+  std::array<uint8_t, kPiece> piece;
   for (int64_t begin = first; begin < first + count; begin += kPiece) {
-    const int64_t size = std::min(kPiece, first + count - begin);
-    for (int64_t i = 0; i < size; ++i) {
-      const float scaled = Load<Type>(source, begin + i) / scale;
+    const auto size = static_cast<size_t>(std::min(kPiece, first + count - begin));
+    for (size_t i = 0; i < size; ++i) {
+      const float scaled = Load<Type>(source, begin + static_cast<int64_t>(i)) / scale;
       // 0 / 0 where the type has no value as small as kLeastScale.
       const float number = scaled == scaled ? scaled : 0.0f;
-      values[static_cast<size_t>(i)] = std::min(std::max(number, -kLargest), kLargest);
+      values[i] = std::min(std::max(number, -kLargest), kLargest);
     }
-    for (int64_t i = 0; i < size; ++i) {
-      codes[begin + i] = std::byte{NarrowToFloat8E4M3(values[static_cast<size_t>(i)])};
-    }
+    for (size_t i = 0; i < size; ++i) piece[i] = NarrowToFloat8E4M3(values[i]);
+    memcpy(codes + begin, piece.data(), size);
   }
 }
 
@@ -124,24 +135,20 @@ int64_t Quantise(const std::byte* source, const Fp8Format& format, std::byte* co
   return -1;
 }
 
-const std::array<float, 256>& CodeValues() {
-  static const std::array<float, 256> values = [] {
-    std::array<float, 256> table{};
-    for (size_t code = 0; code < table.size(); ++code)
-      table[code] = WidenFloat8E4M3(static_cast<uint8_t>(code));
-    return table;
-  }();
-  return values;
-}
-
 template <typename Scale, typename To>
 void Dequantise(const Fp8Format& format, const std::byte* codes, const std::byte* scales,
                 int64_t first_run, int64_t last_run, std::byte* destination) {
-  const std::array<float, 256>& values = CodeValues();
+  std::array<float, kPiece> values;
+  std::array<uint8_t, kPiece> piece;
   for (int64_t run = first_run; run < last_run; ++run) {
     const float scale = Load<Scale>(scales, run);
-    for (int64_t i = run * format.run; i < (run + 1) * format.run; ++i) {
-      Store<To>(values[std::to_integer<size_t>(codes[i])] * scale, destination, i);
+    const int64_t end = (run + 1) * format.run;
+    for (int64_t begin = run * format.run; begin < end; begin += kPiece) {
+      const auto size = static_cast<size_t>(std::min(kPiece, end - begin));
+      memcpy(piece.data(), codes + begin, size);
+      for (size_t i = 0; i < size; ++i) values[i] = WidenFloat8E4M3(piece[i]) * scale;
+      for (size_t i = 0; i < size; ++i)
+        Store<To>(values[i], destination, begin + static_cast<int64_t>(i));
     }
   }
 }
