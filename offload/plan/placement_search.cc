@@ -68,7 +68,7 @@ std::optional<TimedPlacement> PlacementSearch::Time(std::vector<SlotGroup> group
   TimedPlacement placement;
   placement.candidate = MakeGroupCandidate(request_, std::move(groups), activations_);
   Candidate& candidate = placement.candidate;
-  if (!Fits(candidate, budgets_)) return std::nullopt;
+  if (!Fits(candidate, budgets_) || !CheckPinning(request_, candidate).ok()) return std::nullopt;
   KeepActivations(request_, budgets_, candidate);
   --simulations_left_;
   const HostTiers tiers = AssignTiers(request_, budgets_, candidate);

@@ -118,7 +118,9 @@ std::optional<Decision> Fastest(const PlanRequest& request, const Budgets& budge
   if (!constraints.blocks_to_swap.has_value()) {
     std::optional<TimedPlacement> found =
         search.Find(constraints.ring_size, decision.has_value() ? &decision->candidate : nullptr);
-    if (!found.has_value()) return std::nullopt;
+    // A plain ring that fits and was not taken is one that cannot be locked as required: its own
+    // refusal says so.
+    if (!found.has_value()) return decision;
     found->candidate.blocks_to_swap = EquivalentBlocksToSwap(request, found->candidate);
     const bool lowered = constraints.ring_size.value_or(1) > 1 && found->ring_size == 1;
     return Decision{std::move(found->candidate), found->step_seconds, lowered};

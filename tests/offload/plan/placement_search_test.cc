@@ -227,6 +227,22 @@ TEST(PlacementSearchTest, MastersForAWindowThatDoNotFitTheHostAreNotTaken) {
   EXPECT_GE(narrow->prediction.step, free_choice->prediction.step);
 }
 
+// A window moves more blocks than may be locked: where locking is required, it is no choice.
+TEST(PlacementSearchTest, RequiredPinningKeepsToWhatMayBeLocked) {
+  std::mt19937_64 random(1);
+  PlanRequest request = MakeRequest(random, Kind::kUnequalTimes, 8, 1.0);
+  const int64_t each = request.model.blocks[0].bytes;
+  request.constraints.vram_budget_bytes = 5 * each;
+  request.constraints.pin_policy = PinPolicy::kRequired;
+  request.lockable_bytes = 4 * each;
+  const absl::StatusOr<SwapPlan> plan = Plan(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->prediction.pinned_bytes, 4 * each);
+  request.lockable_bytes = 2 * each;
+  EXPECT_THAT(std::string(Plan(request).status().message()),
+              ::testing::HasSubstr("page-locked host memory too small"));
+}
+
 TEST(PlacementSearchTest, ARingSizeThatIsAskedForIsKept) {
   std::mt19937_64 random(1);
   PlanRequest request = MakeRequest(random, Kind::kAlike, 12, 1.0);
