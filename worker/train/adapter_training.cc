@@ -22,7 +22,7 @@ absl::Status AdapterTraining::Update(double norm, double max_norm, double learni
 
 int64_t AdapterTraining::StateBytes() const { return worker::StateBytes(*adapter_); }
 
-absl::Status AdapterTraining::WriteState(const std::string& directory) const {
+absl::Status AdapterTraining::WriteState(const std::string& directory) {
   return WriteTrainingState(directory, *adapter_, *optimizer_);
 }
 
@@ -32,8 +32,7 @@ absl::Status AdapterTraining::ReadState(const std::string& directory, int64_t up
   return absl::OkStatus();
 }
 
-absl::Status AdapterTraining::WriteResult(const TrainingMoment& moment,
-                                          const std::string& path) const {
+absl::Status AdapterTraining::WriteResult(const TrainingMoment& moment, const std::string& path) {
   return SaveAdapter(*adapter_, *job_, moment, path);
 }
 

@@ -24,9 +24,9 @@ class AdapterTraining final : public Trainable {
   absl::Status Update(double norm, double max_norm, double learning_rate) override;
   int64_t updates() const override { return optimizer_->updates(); }
   int64_t StateBytes() const override;
-  absl::Status WriteState(const std::string& directory) const override;
+  absl::Status WriteState(const std::string& directory) override;
   absl::Status ReadState(const std::string& directory, int64_t updates) override;
-  absl::Status WriteResult(const TrainingMoment& moment, const std::string& path) const override;
+  absl::Status WriteResult(const TrainingMoment& moment, const std::string& path) override;
 
  private:
   const JobInspection* job_;

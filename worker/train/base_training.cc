@@ -62,6 +62,12 @@ absl::StatusOr<std::unique_ptr<BaseTraining>> BaseTraining::Create(const JobInsp
   training->gradients_ =
       std::make_unique<BaseGradients>(&training->units_, job->model.dtype, device);
   model->TrainEdges(training->gradients_->edges());
+  training->thread_ = std::make_unique<UpdateThread>(
+      static_cast<int>(training->units_.size()), [raw = training.get()](int unit) {
+        raw->StepUnit(unit);
+        raw->RoundBlock(unit - 1, raw->copies_[static_cast<size_t>(unit - 1)]);
+        return absl::OkStatus();
+      });
   return training;
 }
 
@@ -81,6 +87,7 @@ absl::Status BaseTraining::ReadMasters() {
 }
 
 absl::StatusOr<double> BaseTraining::GradientNorm() {
+  BLOCKSWAP_RETURN_IF_ERROR(FinishUpdate());
   gradients_->Finish();
   double squares = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit)
@@ -88,39 +95,65 @@ absl::StatusOr<double> BaseTraining::GradientNorm() {
   return std::sqrt(squares);
 }
 
-absl::Status BaseTraining::Update(double norm, double max_norm, double learning_rate) {
+void BaseTraining::StepUnit(int unit) {
   const HostMemoryScope host_side;
-  for (size_t unit = 0; unit < units_.size(); ++unit) {
-    const at::Tensor& sum = gradients_->sum(static_cast<int>(unit));
-    ClipByNorm(sum, norm, max_norm);
-    optimizers_[unit].Step(sum, learning_rate);
-    BLOCKSWAP_RETURN_IF_ERROR(Publish(static_cast<int>(unit)));
+  const at::Tensor& sum = gradients_->sum(unit);
+  ClipByNorm(sum, norm_, max_norm_);
+  optimizers_[static_cast<size_t>(unit)].Step(sum, learning_rate_);
+}
+
+absl::Status BaseTraining::Update(double norm, double max_norm, double learning_rate) {
+  BLOCKSWAP_RETURN_IF_ERROR(FinishUpdate());
+  norm_ = norm, max_norm_ = max_norm, learning_rate_ = learning_rate;
+  for (int block = 0; block < num_blocks(); ++block) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(copies_[static_cast<size_t>(block)], swapper_->MutableMaster(block));
+  }
+  first_unpublished_ = 0;
+  StepUnit(0);
+  PublishEdges();
+  thread_->Start(/*first=*/1);
+  return absl::OkStatus();
+}
+
+absl::Status BaseTraining::AwaitWeights(int block) {
+  // Those that are done beyond it go up ahead of their visit.
+  while (first_unpublished_ < num_blocks() &&
+         (first_unpublished_ <= block || thread_->IsDone(first_unpublished_ + 1))) {
+    BLOCKSWAP_RETURN_IF_ERROR(thread_->Await(first_unpublished_ + 1));
+    BLOCKSWAP_RETURN_IF_ERROR(swapper_->MasterChanged(first_unpublished_));
+    ++first_unpublished_;
   }
   return absl::OkStatus();
 }
 
-absl::Status BaseTraining::Publish(int unit) {
-  if (unit > 0) return PublishBlock(unit - 1);
+absl::Status BaseTraining::FinishUpdate() { return AwaitWeights(num_blocks() - 1); }
+
+void BaseTraining::PublishEdges() {
+  const HostMemoryScope host_side;
   const std::vector<at::Tensor> edges = model_->edge_tensors();
   for (size_t i = 0; i < edges.size(); ++i) {
     // Rounded on the host: nothing is allocated on the device.
     edges[i].copy_(
         gradients_->View(masters_[0], 0, static_cast<int>(i)).to(edges[i].scalar_type()));
   }
-  return absl::OkStatus();
 }
 
-absl::Status BaseTraining::PublishBlock(int block) {
+void BaseTraining::RoundBlock(int block, absl::Span<std::byte> copy) const {
+  const HostMemoryScope host_side;
   const auto index = static_cast<size_t>(block);
   const offload::BlockProfile& profile = job_->profile.blocks[index];
   const BaseUnit& unit = units_[index + 1];
-  BLOCKSWAP_ASSIGN_OR_RETURN(const absl::Span<std::byte> copy, swapper_->MutableMaster(block));
   const at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(job_->model.dtype));
   for (size_t i = 0; i < unit.tensors.size(); ++i) {
     const at::Tensor rounded =
         at::from_blob(copy.data() + profile.tensors[i].offset, unit.tensors[i].shape, options);
     rounded.copy_(gradients_->View(masters_[index + 1], block + 1, static_cast<int>(i)));
   }
+}
+
+absl::Status BaseTraining::PublishBlock(int block) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const absl::Span<std::byte> copy, swapper_->MutableMaster(block));
+  RoundBlock(block, copy);
   return swapper_->MasterChanged(block);
 }
 
@@ -144,7 +177,8 @@ int64_t BaseTraining::StateBytes() const {
   return bytes;
 }
 
-absl::Status BaseTraining::WriteState(const std::string& directory) const {
+absl::Status BaseTraining::WriteState(const std::string& directory) {
+  BLOCKSWAP_RETURN_IF_ERROR(FinishUpdate());
   std::vector<TensorToWrite> tensors;
   for (const NamedBuffer& buffer : StateBuffers()) {
     if (!std::isfinite(SumOfSquares(buffer.values))) return NotFinite("checkpoint", buffer.name);
@@ -171,15 +205,14 @@ absl::Status BaseTraining::ReadState(const std::string& directory, int64_t updat
     std::copy(stored.begin(), stored.end(), MutableBytesOf(buffer.values).begin());
     file->Forget(found->second);
   }
-  for (size_t unit = 0; unit < units_.size(); ++unit) {
-    optimizers_[unit].set_updates(updates);
-    BLOCKSWAP_RETURN_IF_ERROR(Publish(static_cast<int>(unit)));
-  }
+  for (AdamW& optimizer : optimizers_) optimizer.set_updates(updates);
+  PublishEdges();
+  for (int block = 0; block < num_blocks(); ++block) BLOCKSWAP_RETURN_IF_ERROR(PublishBlock(block));
   return absl::OkStatus();
 }
 
-absl::Status BaseTraining::WriteResult(const TrainingMoment& moment,
-                                       const std::string& path) const {
+absl::Status BaseTraining::WriteResult(const TrainingMoment& moment, const std::string& path) {
+  BLOCKSWAP_RETURN_IF_ERROR(FinishUpdate());
   const std::string& prefix = job_->weights->stripped_prefix();
   const StoredType type = ToStoredType(job_->config.output.save_precision);
   std::vector<TensorToWrite> tensors;

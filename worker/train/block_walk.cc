@@ -115,6 +115,7 @@ class Walk {
 
   // Leases live at fixed addresses: the weights in a kept graph point to them.
   absl::Status Lease(int block, Direction direction) {
+    if (context_.await_weights) BLOCKSWAP_RETURN_IF_ERROR(context_.await_weights(block));
     BLOCKSWAP_ASSIGN_OR_RETURN(leases_[static_cast<size_t>(block)],
                                context_.swapper->Acquire(block, direction));
     return absl::OkStatus();

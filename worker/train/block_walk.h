@@ -28,6 +28,8 @@ struct WalkContext {
   at::Device device = at::kCPU;
   BoundaryStore* boundaries = nullptr;  // where the inputs go that the plan sends away; null: none goes
   BaseGradients* base = nullptr;        // where the gradients of base weights go; null: the base is frozen
+  // Asked before a block is leased: an update of its weights may still be under way. Empty: none ever is.
+  std::function<absl::Status(int block)> await_weights = nullptr;
 };
 
 // Loss (a scalar kept by the caller) and its gradient with respect to the model output.

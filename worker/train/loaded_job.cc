@@ -63,19 +63,26 @@ absl::Status LoadedJob::MakeAdapter() {
 absl::Status LoadedJob::MakeBaseTraining() {
   BLOCKSWAP_ASSIGN_OR_RETURN(std::unique_ptr<BaseTraining> training,
                              BaseTraining::Create(job_, model_.get(), swapper_.get(), device_));
-  base_gradients_ = training->gradients();
+  base_training_ = training.get();
   trained_ = std::move(training);
   return absl::OkStatus();
 }
 
 WalkContext LoadedJob::walk_context() const {
   WalkContext context{model_.get(), &job_->model, swapper_.get(), adapter_.get(), device_};
-  context.base = base_gradients_;
+  if (base_training_ != nullptr) {
+    context.base = base_training_->gradients();
+    context.await_weights = [base = base_training_](int block) {
+      return base->AwaitWeights(block);
+    };
+  }
   return context;
 }
 
 WalkContext LoadedJob::base_walk_context() const {
-  return {model_.get(), &job_->model, swapper_.get(), /*adapter=*/nullptr, device_};
+  WalkContext context = walk_context();
+  context.adapter = nullptr;
+  return context;
 }
 
 }  // namespace blockswap::worker

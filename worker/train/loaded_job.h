@@ -67,7 +67,7 @@ class LoadedJob {
   std::unique_ptr<Adapter> adapter_;
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<Trainable> trained_;
-  BaseGradients* base_gradients_ = nullptr;  // of trained_, where the base trains
+  BaseTraining* base_training_ = nullptr;  // trained_, where the base trains
 };
 
 }  // namespace blockswap::worker

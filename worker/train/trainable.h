@@ -34,6 +34,9 @@ class Trainable {
   // Clips to `max_norm` (0: never) and updates the parameters. `norm` is the last GradientNorm. Not
   // repeatable: gradients are spent.
   virtual absl::Status Update(double norm, double max_norm, double learning_rate) = 0;
+  // Ends what an Update left running beside the next step; the walk asks for each block it needs,
+  // everything else that looks at weights or moves blocks asks for all.
+  virtual absl::Status FinishUpdate() { return absl::OkStatus(); }
   // Calls of Update since training began.
   virtual int64_t updates() const = 0;
 
@@ -41,12 +44,12 @@ class Trainable {
   virtual int64_t StateBytes() const = 0;
   // Writes everything training continues from below `directory`. Refuses values that are not
   // finite: a checkpoint that holds one is worse than none.
-  virtual absl::Status WriteState(const std::string& directory) const = 0;
+  virtual absl::Status WriteState(const std::string& directory) = 0;
   // DataLoss when what is stored does not fit. `updates`: as of then.
   virtual absl::Status ReadState(const std::string& directory, int64_t updates) = 0;
 
   // The file that people take away.
-  virtual absl::Status WriteResult(const TrainingMoment& moment, const std::string& path) const = 0;
+  virtual absl::Status WriteResult(const TrainingMoment& moment, const std::string& path) = 0;
 };
 
 }  // namespace blockswap::worker

@@ -101,6 +101,7 @@ absl::Status Trainer::Adopt(offload::SwapPlan plan, const std::string& reason) {
   if (SamePlacement(plan, loaded_->swapper().plan())) return absl::OkStatus();
   session_->ReleaseCached();
   BLOCKSWAP_RETURN_IF_ERROR(ReserveBoundaries(plan));
+  BLOCKSWAP_RETURN_IF_ERROR(loaded_->trained().FinishUpdate());
   BLOCKSWAP_RETURN_IF_ERROR(loaded_->swapper().Adopt(plan));
   StartPeaks();
   learned_bytes_ = 0;  // what was learned is in the new prediction

@@ -63,6 +63,8 @@ void ExpectEqualBits(const TinyJob& job, const std::string& name,
   ExpectSameRun(job, name, "resident");
 }
 
+// facts/offload.md F22, F27, F28, F52: gradients read too early, values gone at step 2, memory reused
+// while gradients live, parameters and gradients on two devices. Each would show in the bits.
 TEST(BaseTrainingTest, EveryNumberOfStreamedBlocksAndEveryRingGivesTheSameBits) {
   for (const char* dtype : {"bf16", "fp32"}) {
     const TinyJob job(BaseJob(4, dtype));
