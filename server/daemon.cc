@@ -113,7 +113,15 @@ absl::Status Daemon::StartWorkersSide() {
   launcher.models_root = config_.models;
   launcher.datasets_root = config_.datasets;
   launcher.passed_environment = config_.pass_environment;
+  launcher.master_cache_bytes = config_.master_cache_bytes >= 0
+                                    ? config_.master_cache_bytes
+                                    : base::ReadHostFacts().available_bytes / 4;
+  launcher.masters_key = [this](const std::string& job) { return checker_->MastersKey(job); };
   launcher_ = std::make_unique<ProcessLauncher>(std::move(launcher), *worker_service_, *monitor_);
+  if (config_.measure_links) {
+    link_tester_ = std::make_unique<LinkTester>(
+        *store_, *devices_, LinkTesterOptions{config_.worker, config_.pass_environment});
+  }
   scheduler_ = std::make_unique<Scheduler>(*store_, *hub_, *devices_, *launcher_, *metrics_,
                                            SchedulerOptionsOf(config_));
   return scheduler_->Start();
@@ -175,6 +183,7 @@ Daemon::~Daemon() {
   admin_service_.reset();
   training_service_.reset();
   scheduler_.reset();
+  link_tester_.reset();
   monitor_.reset();
 }
 

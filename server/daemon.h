@@ -23,6 +23,7 @@
 #include "server/rpc/worker_service.h"
 #include "server/scheduler/scheduler.h"
 #include "server/store/job_store.h"
+#include "server/supervisor/link_tester.h"
 #include "server/supervisor/process_launcher.h"
 #include "server/supervisor/process_monitor.h"
 
@@ -67,6 +68,7 @@ class Daemon final {
   std::unique_ptr<RpcServer> worker_server_;
   std::unique_ptr<ProcessMonitor> monitor_;
   std::unique_ptr<ProcessLauncher> launcher_;
+  std::unique_ptr<LinkTester> link_tester_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<RpcContext> context_;

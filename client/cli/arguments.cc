@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/exit_code.h"
+#include "offload/base/nearest_name.h"
 #include "proto/job_file/job_file.h"
 
 namespace blockswap::cli {
@@ -83,9 +84,11 @@ void AddFileCommands(CLI::App* app, Raw* raw) {
       ->excludes(wait);
   submit->add_option("--id", arguments.id, "id of the job; default: made by the server");
   submit->add_flag("-q,--quiet", arguments.quiet, "print the job's id and nothing else");
-  AddJobFile(app->add_subcommand("plan",
-                                 "Show what would stay, what would be streamed, and what it costs"),
-             raw);
+  CLI::App* plan = app->add_subcommand(
+      "plan", "Show what would stay, what would be streamed, and what it costs");
+  AddJobFile(plan, raw);
+  plan->add_option("--device-profile", arguments.device_profile,
+                   "plan for a known card, as in rtx4090, instead of a device of the server");
   AddJobFile(app->add_subcommand("validate", "Check a job file, with every fault at once"), raw);
 }
 
@@ -118,6 +121,16 @@ void AddJobCommands(CLI::App* app, Raw* raw) {
       ->check(CLI::IsMember({"terminal", "running", "succeeded"}));
   wait->add_option("--timeout", raw->timeout, "give up after this, exit code 5")
       ->check(CheckDuration);
+
+  CLI::App* update = app->add_subcommand(
+      "update", "Change memory settings, priority, labels or retries of a job, also while it runs");
+  AddJob(update, raw);
+  update
+      ->add_option("--set", raw->set,
+                   "as in --set memory.vram_budget=10GiB, priority=5, labels.team=vision")
+      ->required()
+      ->allow_extra_args(false);
+  update->add_option("--etag", arguments.etag, "only when the job still has this etag");
 
   CLI::App* cancel = app->add_subcommand("cancel", "Stop a job: checkpoint, then end");
   AddJob(cancel, raw);
@@ -184,7 +197,7 @@ std::string UnknownCommand(CLI::App& app, const std::vector<std::string>& words)
     if (command->check_name(*word)) return "";
     names.push_back(command->get_name());
   }
-  const std::string nearest = proto::Nearest(*word, names);
+  const std::string nearest = base::NearestName(*word, names);
   return absl::StrCat("no command '", *word, "'",
                       nearest.empty() ? "" : absl::StrCat(", did you mean '", nearest, "'?"));
 }

@@ -21,11 +21,12 @@ struct Arguments {
   Format format = Format::kTable;
   bool colour = true;
 
-  JobSource source;                                   // submit, plan, validate
+  JobSource source;                                   // submit, plan, validate; update: overrides
   std::string id;                                     // submit
   bool follow = false;                                // submit, logs
   bool wait = false;                                  // submit
   bool dry_run = false;                               // submit
+  std::string device_profile;                         // plan
   bool quiet = false;                                 // submit
   std::vector<std::string> jobs;                      // ids or their beginnings
   bool all = false;                                   // list
@@ -33,6 +34,7 @@ struct Arguments {
   std::vector<std::string> labels;                    // list
   bool now = false;                                   // cancel
   std::string reason;                                 // cancel
+  std::string etag;                                   // update
   std::string wait_for = "terminal";                  // wait
   absl::Duration timeout = absl::InfiniteDuration();  // wait
   std::optional<int64_t> tail;                        // logs

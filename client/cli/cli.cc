@@ -25,6 +25,7 @@ int RunCli(const std::vector<std::string>& words, const Surroundings& surroundin
       {"logs", RunLogs},
       {"watch", RunWatch},
       {"wait", RunWait},
+      {"update", RunUpdate},
       {"cancel", RunCancel},
       {"metrics", RunMetrics},
       {"devices", RunDevices},

@@ -18,6 +18,7 @@ ExitCode RunDescribe(Session& session, const Arguments& arguments);
 ExitCode RunLogs(Session& session, const Arguments& arguments);
 ExitCode RunWatch(Session& session, const Arguments& arguments);
 ExitCode RunWait(Session& session, const Arguments& arguments);
+ExitCode RunUpdate(Session& session, const Arguments& arguments);
 ExitCode RunCancel(Session& session, const Arguments& arguments);
 ExitCode RunMetrics(Session& session, const Arguments& arguments);
 ExitCode RunDevices(Session& session, const Arguments& arguments);

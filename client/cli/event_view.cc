@@ -82,6 +82,7 @@ void EventView::Show(const v1::JobEvent& event) {
     case v1::JobEvent::TYPE_SAMPLE_READY:
     case v1::JobEvent::TYPE_WARNING:
     case v1::JobEvent::TYPE_DELETED:
+    case v1::JobEvent::TYPE_UPDATED:
       ShowNotice(event);
       break;
     default:

@@ -25,6 +25,14 @@ std::string HealthText(const v1::Device& device) {
   return text;
 }
 
+// "24.9/26.1 GB/s x1.8": to the device, from it, duplex factor.
+std::string LinkText(const v1::Device& device) {
+  const v1::DeviceLink& link = device.link();
+  if (link.h2d_bytes_per_second() <= 0) return "-";
+  return absl::StrFormat("%.1f/%.1f GB/s x%.1f", link.h2d_bytes_per_second() / 1e9,
+                         link.d2h_bytes_per_second() / 1e9, link.duplex_factor());
+}
+
 }  // namespace
 
 ExitCode RunDevices(Session& session, const Arguments&) {
@@ -43,16 +51,22 @@ ExitCode RunDevices(Session& session, const Arguments&) {
     session.PrintJson(devices);
     return kOk;
   }
-  Table table({"DEVICE", "HEALTH", "FREE", "TOTAL", "JOB", "DESCRIPTION"});
+  Table table({"DEVICE", "HEALTH", "FREE", "TOTAL", "LINK", "JOB", "DESCRIPTION"});
   for (const v1::Device& device : devices.devices()) {
     if (session.format() == Format::kJsonLines) session.out() << ToJson(device, /*pretty=*/false);
     if (session.format() == Format::kName)
       session.out() << proto::ToPrintable(DeviceId(device)) << "\n";
     table.AddRow({DeviceId(device), HealthText(device), base::FormatByteSize(device.free_bytes()),
-                  base::FormatByteSize(device.total_bytes()),
+                  base::FormatByteSize(device.total_bytes()), LinkText(device),
                   device.job().empty() ? "-" : JobId(device.job()), device.description()});
   }
   if (session.format() == Format::kTable) session.out() << table.Render(session.table_width());
+  for (const v1::Device& device : devices.devices()) {
+    if (!device.link_warning().empty()) {
+      session.err() << "warning: " << proto::ToPrintable(DeviceId(device)) << ": "
+                    << proto::ToPrintable(device.link_warning()) << "\n";
+    }
+  }
   return kOk;
 }
 

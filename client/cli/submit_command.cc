@@ -5,13 +5,16 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
 #include "client/cli/follow.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/job_source.h"
 #include "client/cli/job_text.h"
 #include "client/cli/people_text.h"
+#include "client/cli/table.h"
 #include "client/cpp/request_id.h"
+#include "offload/base/byte_size.h"
 #include "proto/text/utf8.h"
 
 namespace blockswap::cli {
@@ -63,6 +66,22 @@ std::optional<LoadedJob> Load(Session& session, const Arguments& arguments, Exit
     return std::nullopt;
   }
   return *std::move(job);
+}
+
+// What another amount of memory would change.
+std::string AlternativesText(const v1::PlanJobResponse& response, int width) {
+  if (response.alternatives().empty()) return "";
+  Table table({"WITH VRAM", "SWAP", "STEP", "EACH STEP", "CHANGE"});
+  for (const v1::PlanAlternative& other : response.alternatives()) {
+    const double step =
+        static_cast<double>(other.step_time().seconds()) + 1e-9 * other.step_time().nanos();
+    table.AddRow({base::FormatByteSize(other.vram_budget_bytes()),
+                  other.fits() ? absl::StrCat(other.blocks_to_swap()) : "-",
+                  step > 0 ? absl::StrFormat("%.3f s", step) : "-",
+                  other.fits() ? base::FormatByteSize(other.h2d_bytes_per_step()) : "-",
+                  other.saves()});
+  }
+  return absl::StrCat("alternatives\n", table.Render(width));
 }
 
 void PrintSubmitted(Session& session, const Arguments& arguments, const v1::Job& job) {
@@ -124,6 +143,7 @@ ExitCode RunPlan(Session& session, const Arguments& arguments) {
   if (!client.ok()) return session.Fail(client.status());
   v1::PlanJobRequest request;
   *request.mutable_spec() = source->spec;
+  request.set_device_profile(arguments.device_profile);
   const absl::StatusOr<v1::PlanJobResponse> response = (*client)->PlanJob(request);
   if (!response.ok()) return session.Fail(response.status());
   PrintWarnings(session, response->warnings());
@@ -131,9 +151,9 @@ ExitCode RunPlan(Session& session, const Arguments& arguments) {
     session.PrintJson(*response);
     return kOk;
   }
-  session.out() << PlanText(response->plan()) << "on " << proto::ToPrintable(response->device())
-                << ", " << response->num_items() << " items, " << response->total_steps()
-                << " steps\n";
+  session.out() << PlanText(response->plan()) << AlternativesText(*response, session.table_width())
+                << "on " << proto::ToPrintable(response->device()) << ", " << response->num_items()
+                << " items, " << response->total_steps() << " steps\n";
   return kOk;
 }
 

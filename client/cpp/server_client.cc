@@ -128,6 +128,10 @@ absl::StatusOr<v1::ListJobsResponse> ServerClient::ListJobs(const v1::ListJobsRe
   return Call(*training_, &v1::TrainingService::Stub::ListJobs, request);
 }
 
+absl::StatusOr<v1::Job> ServerClient::UpdateJob(const v1::UpdateJobRequest& request) {
+  return Call(*training_, &v1::TrainingService::Stub::UpdateJob, request);
+}
+
 absl::StatusOr<v1::Job> ServerClient::CancelJob(const v1::CancelJobRequest& request) {
   return Call(*training_, &v1::TrainingService::Stub::CancelJob, request);
 }

@@ -32,6 +32,8 @@ class ServerClient final {
   absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request);
   absl::StatusOr<v1::Job> GetJob(const std::string& name);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
+  // Repeating it is harmless: what is already so stays so.
+  absl::StatusOr<v1::Job> UpdateJob(const v1::UpdateJobRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::ListJobEventsResponse> ListJobEvents(const v1::ListJobEventsRequest& request);
   absl::StatusOr<v1::ListMetricPointsResponse> ListMetricPoints(

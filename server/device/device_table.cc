@@ -2,6 +2,7 @@
 #include "server/device/device_table.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,11 @@ namespace {
 
 absl::Status NoSuchDevice(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no such device: ", name));
+}
+
+// Only a device that computes is expected to have its bus at full speed.
+void NoteWarning(DeviceState& device) {
+  device.link_warning = LinkWarning(device.negotiated, device.link, !device.holder.empty());
 }
 
 }  // namespace
@@ -37,6 +43,11 @@ DeviceTable::DeviceTable(std::unique_ptr<Nvml> nvml, int64_t host_budget_bytes, 
     device.total_bytes = gpu.total_bytes;
     device.free_bytes = gpu.free_bytes;
     device.lockable_bytes = lockable;
+    device.negotiated = gpu.link;
+    device.link_key =
+        absl::StrCat(gpu.uuid, " driver ", nvml_->DriverVersion(), " PCIe ",
+                     gpu.link.max_generation, " x", gpu.link.width);
+    NoteWarning(device);
     devices_.push_back(std::move(device));
   }
   if (!gpus.empty() && !offer_host) return;
@@ -45,6 +56,7 @@ DeviceTable::DeviceTable(std::unique_ptr<Nvml> nvml, int64_t host_budget_bytes, 
   host.description = "host memory and CPU";
   host.total_bytes = host.free_bytes = host_budget_bytes;
   host.lockable_bytes = lockable;
+  host.link_key = absl::StrCat("host ", std::thread::hardware_concurrency(), " cores");
   devices_.push_back(std::move(host));
 }
 
@@ -71,12 +83,22 @@ void DeviceTable::Refresh() {
       device.health_reason = "the driver does not list it any more";
     } else {
       device.free_bytes = found->free_bytes;
+      device.negotiated = found->link;
+      NoteWarning(device);
       if (device.health == DeviceHealth::kUnhealthy) {
         device.health = DeviceHealth::kHealthy;
         device.health_reason.clear();
       }
     }
   }
+}
+
+void DeviceTable::SetLink(const std::string& name, const MeasuredLink& link) {
+  base::MutexLock lock(mutex_);
+  DeviceState* device = FindLocked(name);
+  if (device == nullptr) return;
+  device->link = link;
+  NoteWarning(*device);
 }
 
 DeviceState* DeviceTable::FindLocked(const std::string& name) {

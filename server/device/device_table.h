@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "offload/base/mutex.h"
+#include "server/device/device_link.h"
 #include "server/device/nvml.h"
 
 namespace blockswap::server {
@@ -26,6 +27,11 @@ struct DeviceState {
   DeviceHealth health = DeviceHealth::kHealthy;
   std::string health_reason;
   std::string holder;  // job id, or empty
+  // Of the bus. The key names the device, its driver and the bus: what was measured under it holds.
+  std::string link_key;
+  MeasuredLink link;
+  NegotiatedLink negotiated;
+  std::string link_warning;  // empty: as fast as it should be
   bool is_free() const { return holder.empty() && health == DeviceHealth::kHealthy; }
 };
 
@@ -42,6 +48,7 @@ class DeviceTable final {
   std::vector<DeviceState> List();
   // Asks the driver for free memory; a GPU that does not answer any more becomes unhealthy.
   void Refresh();
+  void SetLink(const std::string& name, const MeasuredLink& link);
   absl::Status Claim(const std::string& name, const std::string& job_id);
   void Release(const std::string& name);
   absl::Status Drain(const std::string& name, const std::string& reason);

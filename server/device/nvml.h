@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/device/device_link.h"
 
 namespace blockswap::server {
 
@@ -17,6 +18,7 @@ struct GpuFacts {
   int index = 0;
   std::string uuid, name;
   int64_t total_bytes = 0, free_bytes = 0;
+  NegotiatedLink link;
 };
 
 // Thread safety: one thread at a time. The library stays loaded until the destructor.
@@ -28,6 +30,8 @@ class Nvml final {
   ~Nvml();
 
   absl::StatusOr<std::vector<GpuFacts>> Gpus();
+  // Empty when the library does not say.
+  std::string DriverVersion();
 
  private:
   struct Functions;

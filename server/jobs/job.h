@@ -57,6 +57,7 @@ enum class EventType {
   kDeleted = 10,
   kBookmark = 11,
   kEnd = 12,
+  kUpdated = 13,
 };
 
 enum class StopMode { kNone = 0, kGraceful = 1, kNow = 2, kSuspend = 3 };

@@ -49,6 +49,16 @@ ServerMetrics::ServerMetrics(const BuildInfo& build)
       workers_(Gauge(registry_, "blockswap_workers", "Worker processes by phase.")),
       device_healthy_(
           Gauge(registry_, "blockswap_device_healthy", "0 when a device takes no jobs.")),
+      link_rate_(Gauge(registry_, "blockswap_device_link_bytes_per_second",
+                       "Rate the link test of a device measured, by direction.")),
+      link_duplex_(Gauge(registry_, "blockswap_device_link_duplex_ratio",
+                         "Time of copies one after the other over time at once: 1 to 2.")),
+      link_degraded_(Gauge(registry_, "blockswap_device_link_degraded",
+                           "1 when the bus is slower than both of its ends allow.")),
+      link_generation_(Gauge(registry_, "blockswap_gpu_link_generation",
+                             "PCIe generation of the bus, now and at most.")),
+      link_lanes_(
+          Gauge(registry_, "blockswap_gpu_link_lanes", "Lanes of the bus, now and at most.")),
       gpu_total_(Gauge(registry_, "blockswap_gpu_memory_total_bytes", "Memory of the device.")),
       gpu_used_(
           Gauge(registry_, "blockswap_gpu_memory_used_bytes", "Device memory in use by anyone.")),
@@ -56,6 +66,9 @@ ServerMetrics::ServerMetrics(const BuildInfo& build)
       host_limit_(Gauge(registry_, "blockswap_host_memory_limit_bytes", "Host memory there is.")),
       host_available_(
           Gauge(registry_, "blockswap_host_memory_available_bytes", "Host memory to be had.")),
+      shared_masters_(
+          Gauge(registry_, "blockswap_shared_master_bytes",
+                "Base weights in memory that jobs share, by whether a worker uses them.")),
       storage_free_(
           Gauge(registry_, "blockswap_storage_free_bytes", "Free bytes of a directory's disk.")),
       storage_total_(
@@ -191,7 +204,27 @@ void ServerMetrics::SetDevices(const std::vector<DeviceState>& devices) {
     gpu_total_.Add(labels).Set(static_cast<double>(device.total_bytes));
     gpu_free_.Add(labels).Set(static_cast<double>(device.free_bytes));
     gpu_used_.Add(labels).Set(static_cast<double>(device.total_bytes - device.free_bytes));
+    SetLink(device);
   }
+}
+
+void ServerMetrics::SetLink(const DeviceState& device) {
+  const auto set = [&device](auto& family, const char* label, const char* value, double amount) {
+    if (amount <= 0) return;  // not measured, or the driver does not tell
+    family.Add({{"gpu", device.name}, {"uuid", device.uuid}, {label, value}}).Set(amount);
+  };
+  set(link_rate_, "direction", "h2d", device.link.h2d);
+  set(link_rate_, "direction", "d2h", device.link.d2h);
+  set(link_rate_, "direction", "duplex_h2d", device.link.duplex_h2d);
+  set(link_rate_, "direction", "duplex_d2h", device.link.duplex_d2h);
+  set(link_rate_, "direction", "pageable", device.link.pageable);
+  set(link_generation_, "kind", "current", device.negotiated.generation);
+  set(link_generation_, "kind", "max", device.negotiated.max_generation);
+  set(link_lanes_, "kind", "current", device.negotiated.width);
+  set(link_lanes_, "kind", "max", device.negotiated.max_width);
+  const prometheus::Labels labels = {{"gpu", device.name}, {"uuid", device.uuid}};
+  if (device.link.duplex_factor > 0) link_duplex_.Add(labels).Set(device.link.duplex_factor);
+  link_degraded_.Add(labels).Set(device.link_warning.empty() ? 0 : 1);
 }
 
 void ServerMetrics::SetHost(const base::HostFacts& memory) {
@@ -204,6 +237,11 @@ void ServerMetrics::SetHost(const base::HostFacts& memory) {
     set("cgroup", memory.control_group_limit, memory.control_group_available);
   set("effective", std::min(memory.host_total_bytes, memory.control_group_limit),
       memory.available_bytes);
+}
+
+void ServerMetrics::SetSharedMemory(const SharedMemoryUsage& usage) {
+  shared_masters_.Add({{"state", "used"}}).Set(static_cast<double>(usage.used_bytes));
+  shared_masters_.Add({{"state", "unused"}}).Set(static_cast<double>(usage.unused_bytes));
 }
 
 void ServerMetrics::SetStorage(const char* area, const DiskSpace& space) {

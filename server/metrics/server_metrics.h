@@ -10,11 +10,12 @@
 #include <memory>
 #include <string>
 
-#include "server/device/device_table.h"
 #include "offload/base/host_facts.h"
+#include "server/device/device_table.h"
 #include "server/device/disk_space.h"
 #include "server/jobs/job.h"
 #include "server/metrics/slot_metrics.h"
+#include "server/supervisor/worker_launcher.h"
 
 namespace blockswap::server {
 
@@ -50,14 +51,18 @@ class ServerMetrics final {
   void WatchDropped(const char* reason);
   void SetDevices(const std::vector<DeviceState>& devices);
   void SetHost(const base::HostFacts& memory);
+  void SetSharedMemory(const SharedMemoryUsage& usage);
   void SetStorage(const char* area, const DiskSpace& space);
 
  private:
+  void SetLink(const DeviceState& device);
+
   prometheus::Registry registry_;
   SlotMetrics slots_;
   prometheus::Family<prometheus::Gauge>&build_info_, &ready_gauge_, &store_writable_, &jobs_,
-      &sequence_, &watch_streams_, &workers_, &device_healthy_, &gpu_total_, &gpu_used_, &gpu_free_,
-      &host_limit_, &host_available_, &storage_free_, &storage_total_;
+      &sequence_, &watch_streams_, &workers_, &device_healthy_, &link_rate_, &link_duplex_, &link_degraded_, &link_generation_, &link_lanes_,
+      &gpu_total_, &gpu_used_, &gpu_free_,
+      &host_limit_, &host_available_, &shared_masters_, &storage_free_, &storage_total_;
   prometheus::Family<prometheus::Counter>&submitted_, &finished_, &restarts_, &exits_,
       &watch_dropped_, &store_errors_;
   prometheus::Family<prometheus::Histogram>&queue_seconds_, &startup_seconds_, &attempt_seconds_,

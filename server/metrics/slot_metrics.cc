@@ -61,6 +61,8 @@ SlotMetrics::SlotMetrics(prometheus::Registry& registry)
       grad_norm_(Gauge(registry, "blockswap_train_grad_norm", "Gradient norm of the last step.")),
       pin_fallback_(Gauge(registry, "blockswap_worker_pin_fallback",
                           "1 when host memory could not be locked and copies are staged.")),
+      achieved_(Gauge(registry, "blockswap_swap_achieved_bytes_per_second",
+                      "Rate of the last step's block copies while the copy engine was busy.")),
       checkpoint_bytes_(
           Gauge(registry, "blockswap_checkpoint_bytes", "Size of the last checkpoint.")),
       checkpoint_time_(Gauge(registry, "blockswap_checkpoint_last_success_timestamp_seconds",
@@ -83,6 +85,8 @@ SlotMetrics::SlotMetrics(prometheus::Registry& registry)
           Counter(registry, "blockswap_train_nonfinite_total", "Values that were not finite.")),
       checkpoint_writes_(
           Counter(registry, "blockswap_checkpoint_writes_total", "Checkpoints by result.")),
+      replans_(Counter(registry, "blockswap_plan_changes_total",
+                       "Plans that took over while a job ran, by reason.")),
       step_duration_(BuildHistogram()
                          .Name("blockswap_train_step_duration_seconds")
                          .Help("Duration of optimizer steps.")
@@ -148,6 +152,14 @@ void SlotMetrics::AddSwap(const std::string& slot, const SwapCounters& now) {
   add(prefetch_, "result", "hit", Grown(now.hits, last.hits));
   add(prefetch_, "result", "late", Grown(now.late, last.late));
   add(prefetch_, "result", "miss", Grown(now.misses, last.misses));
+  const auto achieve = [&](const char* direction, int64_t bytes, double busy_seconds) {
+    if (bytes <= 0 || busy_seconds <= 0) return;
+    prometheus::Gauge& rate = achieved_.Add({{"slot", slot}, {"direction", direction}});
+    rate.Set(static_cast<double>(bytes) / busy_seconds);
+    slots_[slot].memory.insert(&rate);  // nothing of it without a worker
+  };
+  achieve("h2d", now.h2d_bytes - last.h2d_bytes, now.h2d_busy_seconds - last.h2d_busy_seconds);
+  achieve("d2h", now.d2h_bytes - last.d2h_bytes, now.d2h_busy_seconds - last.d2h_busy_seconds);
   last = now;
   blocks_.Add({{"slot", slot}, {"location", "device"}}).Set(now.blocks_on_device);
   blocks_.Add({{"slot", slot}, {"location", "host"}}).Set(now.blocks_on_host);
@@ -167,7 +179,7 @@ void SlotMetrics::Step(const std::string& slot, const WorkerStep& step, double u
   if (!std::isfinite(step.loss)) Nonfinite(slot, "loss");
   if (!std::isfinite(step.grad_norm)) Nonfinite(slot, "grad");
   for (const char* phase :
-       {"data", "forward", "backward", "optimizer", "checkpoint", "sample", "other"}) {
+       {"data", "forward", "backward", "optimizer", "checkpoint", "sample", "modulation_wait", "other"}) {
     const auto found = step.phase_seconds.find(phase);
     phase_seconds_.Add({{"slot", slot}, {"phase", phase}})
         .Increment(found == step.phase_seconds.end() ? 0 : Grown(found->second, 0.0));
@@ -200,6 +212,9 @@ void SlotMetrics::Memory(const std::string& slot, const MemoryUpdate& memory) {
   set(host_memory_.Add({{"slot", slot}, {"kind", "rss"}}), memory.host_rss_bytes, now);
   set(host_memory_.Add({{"slot", slot}, {"kind", "pinned"}}), memory.host_pinned_bytes, now);
   set(host_memory_.Add({{"slot", slot}, {"kind", "masters"}}), memory.host_master_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "locked"}}), memory.host_locked_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "shared"}}), memory.host_shared_bytes, now);
+  set(host_memory_.Add({{"slot", slot}, {"kind", "file"}}), memory.host_file_bytes, now);
   pin_fallback_.Add({{"slot", slot}}).Set(memory.pinning_fell_back ? 1 : 0);
 }
 
@@ -212,6 +227,17 @@ void SlotMetrics::CheckpointWritten(const std::string& slot, int64_t bytes, doub
 }
 
 void SlotMetrics::CheckpointFailed() { checkpoint_writes_.Add({{"result", "failed"}}).Increment(); }
+
+void SlotMetrics::Replanned(const std::string& slot, const std::string& reason) {
+  constexpr const char* kReasons[] = {"MEMORY_UPDATED", "MEASURED_MEMORY", "MEASURED_TIME",
+                                      "LESS_DEVICE_MEMORY", "OUT_OF_MEMORY", "SAMPLING",
+                                      "TRAINING"};
+  const char* label = "OTHER";
+  for (const char* known : kReasons) {
+    if (reason == known) label = known;
+  }
+  replans_.Add({{"slot", slot}, {"reason", label}}).Increment();
+}
 
 void SlotMetrics::Nonfinite(const std::string& slot, const char* where) {
   nonfinite_.Add({{"slot", slot}, {"where", where}}).Increment();

@@ -45,13 +45,15 @@ class SlotMetrics final {
   void CheckpointWritten(const std::string& slot, int64_t bytes, double seconds,
                          double unix_seconds);
   void CheckpointFailed();
+  // A reason that is none of the known ones counts as OTHER: labels come from a fixed set.
+  void Replanned(const std::string& slot, const std::string& reason);
   void Nonfinite(const std::string& slot, const char* where);
 
  private:
   struct Slot {
     SwapCounters last;
     prometheus::Gauge* info = nullptr;
-    std::set<prometheus::Gauge*> memory;  // planned and held: nothing of it without a worker
+    std::set<prometheus::Gauge*> memory;  // of the moment: nothing of it without a worker
     std::set<prometheus::Gauge*> peaks;   // stay to be read until the next attempt
   };
   void AddSwap(const std::string& slot, const SwapCounters& now)
@@ -59,9 +61,9 @@ class SlotMetrics final {
 
   prometheus::Family<prometheus::Gauge>&info_, &heartbeat_, &device_memory_, &device_peak_, &plan_,
       &budget_, &host_memory_, &blocks_, &step_, &target_steps_, &progress_time_, &loss_,
-      &learning_rate_, &grad_norm_, &pin_fallback_, &checkpoint_bytes_, &checkpoint_time_;
+      &learning_rate_, &grad_norm_, &pin_fallback_, &achieved_, &checkpoint_bytes_, &checkpoint_time_;
   prometheus::Family<prometheus::Counter>&swap_bytes_, &swap_transfers_, &swap_busy_, &swap_stall_,
-      &prefetch_, &steps_, &samples_, &phase_seconds_, &nonfinite_, &checkpoint_writes_;
+      &prefetch_, &steps_, &samples_, &phase_seconds_, &nonfinite_, &checkpoint_writes_, &replans_;
   prometheus::Family<prometheus::Histogram>&step_duration_, &checkpoint_seconds_;
 
   base::Mutex mutex_;

@@ -2,7 +2,6 @@
 // CreateJob and PlanJob: from a request to a planned, stored job.
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <cctype>
 #include <utility>
@@ -19,7 +18,7 @@
 namespace blockswap::server {
 namespace {
 
-constexpr size_t kMaxLabels = 32;
+constexpr int kMaxLabels = 32;
 constexpr size_t kMaxRequestId = 64;
 constexpr int kSuffixLength = 5;
 constexpr int kMaxIdTries = 8;
@@ -72,10 +71,8 @@ absl::Status CheckRequest(const v1::CreateJobRequest& request, int64_t max_spec_
     violations.push_back({"spec", absl::StrCat("has ", bytes, " bytes, at most ", max_spec_bytes,
                                                " are allowed; refer to files by path")});
   }
-  if (request.spec().labels_size() > static_cast<int>(kMaxLabels)) {
-    violations.push_back(
-        {"labels", absl::StrCat("has ", request.spec().labels_size(), " entries, at most ",
-                                kMaxLabels, " are allowed")});
+  for (Violation& found : ViolationsOf(CheckLabels(request.spec()))) {
+    violations.push_back(std::move(found));
   }
   return violations.empty() ? absl::OkStatus() : SpecInvalid(violations);
 }
@@ -87,6 +84,12 @@ const char* SubmitResult(const absl::Status& status) {
 
 }  // namespace
 
+absl::Status CheckLabels(const v1::JobSpec& spec) {
+  if (spec.labels_size() <= kMaxLabels) return absl::OkStatus();
+  return SpecInvalid({{"labels", absl::StrCat("has ", spec.labels_size(), " entries, at most ",
+                                              kMaxLabels, " are allowed")}});
+}
+
 absl::StatusOr<JobRecord> TrainingServiceImpl::MakeJob(const v1::CreateJobRequest& request,
                                                        const CheckedSpec& checked) {
   JobRecord job;
@@ -94,11 +97,7 @@ absl::StatusOr<JobRecord> TrainingServiceImpl::MakeJob(const v1::CreateJobReques
   job.id = request.job_id().empty() ? ReadableId(request.spec().name()) : request.job_id();
   job.name = request.spec().name();
   job.spec = request.spec().SerializeAsString();
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  if (!google::protobuf::util::MessageToJsonString(request.spec(), &job.spec_json, options).ok()) {
-    return absl::InvalidArgumentError("spec: has text that is not UTF-8");
-  }
+  BLOCKSWAP_ASSIGN_OR_RETURN(job.spec_json, SpecToJson(request.spec()));
   job.state_reason = "SUBMITTED";
   job.plan = checked.plan.SerializeAsString();
   job.plan_json = checked.plan.json();
@@ -158,13 +157,19 @@ absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& reques
 
 absl::Status TrainingServiceImpl::DoPlanJob(const v1::PlanJobRequest& request,
                                             v1::PlanJobResponse* response) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(CheckedSpec checked,
-                             rpc_.checker.Check(request.spec(), rpc_.devices.List()));
+  const std::string& profile = request.device_profile();
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      CheckedSpec checked,
+      rpc_.checker.PlanOnly(request.spec(), rpc_.devices.List(), profile));
   *response->mutable_plan() = std::move(checked.plan);
-  response->set_device(absl::StrCat("devices/", checked.device));
+  response->set_device(
+      absl::StrCat(profile.empty() ? "devices/" : "device_profiles/", checked.device));
   response->set_total_steps(checked.total_steps);
   response->set_num_items(checked.num_items);
   for (const std::string& warning : checked.warnings) response->add_warnings(ValidUtf8(warning));
+  for (v1::PlanAlternative& alternative : checked.alternatives) {
+    *response->add_alternatives() = std::move(alternative);
+  }
   return absl::OkStatus();
 }
 

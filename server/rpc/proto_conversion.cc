@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/proto_conversion.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/time_util.h>
 
 #include <cctype>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/text/utf8.h"
+#include "server/base/log.h"
 #include "server/jobs/transitions.h"
 
 namespace blockswap::server {
@@ -30,6 +32,7 @@ static_assert(static_cast<int>(FailureCategory::kServerInternal) ==
 static_assert(static_cast<int>(FailureCategory::kWorkerCrash) == v1::FAILURE_CATEGORY_WORKER_CRASH);
 static_assert(static_cast<int>(FailureCategory::kNumerics) == v1::FAILURE_CATEGORY_NUMERICS);
 static_assert(static_cast<int>(EventType::kEnd) == v1::JobEvent::TYPE_END);
+static_assert(static_cast<int>(EventType::kUpdated) == v1::JobEvent::TYPE_UPDATED);
 static_assert(static_cast<int>(EventType::kProgress) == v1::JobEvent::TYPE_PROGRESS);
 
 void SetTime(int64_t micros, google::protobuf::Timestamp* time) {
@@ -140,6 +143,9 @@ MemoryUpdate FromProto(const v1::MemoryReport& memory) {
   out.host_rss_bytes = memory.host_rss_bytes();
   out.host_pinned_bytes = memory.host_pinned_bytes();
   out.host_master_bytes = memory.host_master_bytes();
+  out.host_locked_bytes = memory.host_locked_bytes();
+  out.host_shared_bytes = memory.host_shared_bytes();
+  out.host_file_bytes = memory.host_file_bytes();
   out.pinning_fell_back = memory.pinning_fell_back();
   return out;
 }
@@ -157,6 +163,8 @@ CheckpointUpdate FromProto(const v1::CheckpointCommitted& checkpoint) {
 }  // namespace
 
 std::string ValidUtf8(const std::string& text) { return proto::ToValidUtf8(text); }
+
+std::string EtagOf(const JobRecord& job) { return absl::StrCat("v", job.version); }
 
 v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) {
   v1::Job out;
@@ -184,7 +192,7 @@ v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) 
   if (job.start_micros != 0) SetTime(job.start_micros, out.mutable_start_time());
   if (job.end_micros != 0) SetTime(job.end_micros, out.mutable_end_time());
   SetTime(job.update_micros, out.mutable_update_time());
-  out.set_etag(absl::StrCat("v", job.version));
+  out.set_etag(EtagOf(job));
   out.set_output_directory(job.output_directory);
   out.set_retry_of(job.retry_of);
   for (const std::string& warning : job.warnings) out.add_warnings(ValidUtf8(warning));
@@ -232,6 +240,23 @@ v1::Checkpoint ToProto(const std::string& job_id, const CheckpointRecord& checkp
   return out;
 }
 
+static v1::DeviceLink LinkToProto(const DeviceState& device) {
+  v1::DeviceLink out;
+  out.set_h2d_bytes_per_second(device.link.h2d);
+  out.set_d2h_bytes_per_second(device.link.d2h);
+  out.set_duplex_h2d_bytes_per_second(device.link.duplex_h2d);
+  out.set_duplex_d2h_bytes_per_second(device.link.duplex_d2h);
+  out.set_duplex_factor(device.link.duplex_factor);
+  out.set_pageable_bytes_per_second(device.link.pageable);
+  out.set_latency_seconds(device.link.latency_seconds);
+  SetTime(device.link.measured_micros, out.mutable_measure_time());
+  out.set_generation(device.negotiated.generation);
+  out.set_max_generation(device.negotiated.max_generation);
+  out.set_width(device.negotiated.width);
+  out.set_max_width(device.negotiated.max_width);
+  return out;
+}
+
 v1::Device ToProto(const DeviceState& device) {
   v1::Device out;
   out.set_name(absl::StrCat("devices/", device.name));
@@ -244,6 +269,8 @@ v1::Device ToProto(const DeviceState& device) {
   out.set_health_reason(ValidUtf8(device.health_reason));
   if (!device.holder.empty()) out.set_job(absl::StrCat("jobs/", device.holder));
   out.set_lockable_bytes(device.lockable_bytes);
+  if (device.link.measured_micros != 0) *out.mutable_link() = LinkToProto(device);
+  out.set_link_warning(device.link_warning);
   return out;
 }
 
@@ -274,6 +301,10 @@ absl::StatusOr<WorkerUpdate> FromProto(const v1::WorkerMessage& message) {
       return WorkerUpdate(
           ExitingUpdate{message.exiting().exit_code(), FromProto(message.exiting().failure()),
                         message.exiting().adapter_file(), message.exiting().step()});
+    case v1::WorkerMessage::kReplanned:
+      return WorkerUpdate(ReplanUpdate{message.replanned().plan_json(),
+                                       message.replanned().plan_text(),
+                                       message.replanned().reason(), message.replanned().step()});
     case v1::WorkerMessage::BODY_NOT_SET:
       break;
   }
@@ -297,8 +328,27 @@ v1::ServerMessage ToProto(const WorkerCommand& command) {
       stop->set_grace_seconds(command.grace_seconds);
       break;
     }
+    case CommandKind::kUpdateMemory: {
+      google::protobuf::util::JsonParseOptions options;
+      options.ignore_unknown_fields = true;
+      // Our own text; what does not parse leaves the defaults, with which the worker plans anew.
+      const auto parsed = google::protobuf::util::JsonStringToMessage(
+          command.memory_json, out.mutable_memory()->mutable_memory(), options);
+      if (!parsed.ok()) LogError("memory settings for a worker: {}", parsed.ToString());
+      break;
+    }
   }
   return out;
+}
+
+absl::StatusOr<std::string> SpecToJson(const v1::JobSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(spec, &json, options).ok()) {
+    return absl::InvalidArgumentError("spec: has text that is not UTF-8");
+  }
+  return json;
 }
 
 bool IsValidJobId(const std::string& id) {

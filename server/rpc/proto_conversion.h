@@ -20,6 +20,8 @@ namespace blockswap::server {
 // Text from workers and files may hold anything; a proto3 string may not.
 std::string ValidUtf8(const std::string& text);
 
+// Grows with every change of the job.
+std::string EtagOf(const JobRecord& job);
 v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position);
 v1::JobEvent ToProto(const EventRecord& event);
 v1::Attempt ToProto(const std::string& job_id, const AttemptRecord& attempt);
@@ -29,6 +31,9 @@ v1::Device ToProto(const DeviceState& device);
 // InvalidArgument: a message without a body.
 absl::StatusOr<WorkerUpdate> FromProto(const v1::WorkerMessage& message);
 v1::ServerMessage ToProto(const WorkerCommand& command);
+
+// The JSON mapping that a worker reads. InvalidArgument: text that is not UTF-8.
+absl::StatusOr<std::string> SpecToJson(const v1::JobSpec& spec);
 
 // The part after "jobs/"; a bare id is taken too. InvalidArgument otherwise.
 absl::StatusOr<std::string> JobIdOf(const std::string& name);

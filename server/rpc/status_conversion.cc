@@ -73,6 +73,17 @@ absl::Status SpecInvalid(const std::vector<Violation>& violations) {
                     "SPEC_INVALID");
 }
 
+std::vector<Violation> ViolationsOf(const absl::Status& status) {
+  std::vector<Violation> violations;
+  const auto payload = status.GetPayload(kBadRequestUrl);
+  google::rpc::BadRequest details;
+  if (!payload.has_value() || !details.ParseFromString(std::string(*payload))) return violations;
+  for (const auto& found : details.field_violations()) {
+    violations.push_back({found.field(), found.description()});
+  }
+  return violations;
+}
+
 absl::Status PathNotAllowed(const std::vector<Violation>& violations) {
   return WithReason(
       WithViolations(

@@ -19,6 +19,8 @@ struct Violation {
 // INVALID_ARGUMENT SPEC_INVALID with all violations: in the message for people, as BadRequest for
 // programs.
 absl::Status SpecInvalid(const std::vector<Violation>& violations);
+// Those that SpecInvalid or PathNotAllowed put into `status`.
+std::vector<Violation> ViolationsOf(const absl::Status& status);
 // PERMISSION_DENIED PATH_NOT_ALLOWED; names the fields, never what they resolve to.
 absl::Status PathNotAllowed(const std::vector<Violation>& violations);
 

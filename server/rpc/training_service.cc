@@ -227,8 +227,9 @@ TrainingServiceImpl::Unary* TrainingServiceImpl::SampleJob(Context* context,
 }
 
 TrainingServiceImpl::Unary* TrainingServiceImpl::UpdateJob(Context* context,
-                                                           const v1::UpdateJobRequest*, v1::Job*) {
-  return NotYet(context, "UpdateJob");
+                                                           const v1::UpdateJobRequest* request,
+                                                           v1::Job* response) {
+  return RunOnPool(context, [this, request, response] { return DoUpdateJob(*request, response); });
 }
 TrainingServiceImpl::Unary* TrainingServiceImpl::RetryJob(Context* context,
                                                           const v1::RetryJobRequest*, v1::Job*) {

@@ -18,6 +18,9 @@
 
 namespace blockswap::server {
 
+// InvalidArgument SPEC_INVALID: too many.
+absl::Status CheckLabels(const v1::JobSpec& spec);
+
 struct TrainingServiceOptions {
   std::string outputs_root;
   int64_t max_unfinished_jobs = 10000;
@@ -78,6 +81,10 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
   // Fills `response` and returns how the call ends; runs on a pool thread.
   absl::Status DoCreateJob(const v1::CreateJobRequest& request, v1::Job* response);
   absl::Status DoPlanJob(const v1::PlanJobRequest& request, v1::PlanJobResponse* response);
+  absl::Status DoUpdateJob(const v1::UpdateJobRequest& request, v1::Job* response);
+  // `again`: the spec changed while the new one was planned.
+  absl::StatusOr<JobRecord> TryUpdate(const v1::UpdateJobRequest& request, const std::string& id,
+                                      bool* again);
   absl::StatusOr<JobRecord> MakeJob(const v1::CreateJobRequest& request,
                                     const CheckedSpec& checked);
   Unary* RunOnPool(Context* context, std::function<absl::Status()> work);

@@ -64,6 +64,7 @@ void WorkerServiceImpl::Send(const AttemptKey& key, const WorkerCommand& command
   if (seat == nullptr) return;
   base::MutexLock lock(seat->mutex);
   if (command.kind == CommandKind::kStop) seat->stop = command;
+  if (command.kind == CommandKind::kUpdateMemory) seat->memory = command;
   if (seat->stream != nullptr) seat->stream->Write(ToProto(command));
 }
 
@@ -199,6 +200,7 @@ void WorkerStream::HandleHello() {
     v1::ServerMessage welcome;
     welcome.mutable_welcome()->set_last_sequence_seen(seat_->acknowledged);
     Write(std::move(welcome));
+    if (seat_->memory.has_value()) Write(ToProto(*seat_->memory));
     if (seat_->stop.has_value()) Write(ToProto(*seat_->stop));
     seat_->observer->OnUpdate(seat_->key, 0,
                               AttachedUpdate{reading_.hello().build(), reading_.hello().pid()});

@@ -29,7 +29,9 @@ struct WorkerSeat {
   int64_t delivered ABSL_GUARDED_BY(mutex) = 0;     // highest sequence given to the observer
   int64_t acknowledged ABSL_GUARDED_BY(mutex) = 0;  // highest that is stored
   int fruitless_attaches ABSL_GUARDED_BY(mutex) = 0;
-  std::optional<WorkerCommand> stop ABSL_GUARDED_BY(mutex);  // repeated on every attach
+  // Repeated on every attach.
+  std::optional<WorkerCommand> stop ABSL_GUARDED_BY(mutex);
+  std::optional<WorkerCommand> memory ABSL_GUARDED_BY(mutex);
 };
 
 // Thread safety: safe. Lock order: seat, then stream.

@@ -32,6 +32,8 @@ struct RunningAttempt {
   AttemptKey key;
   std::string job_uid, device, model;
   std::unique_ptr<WorkerHandle> handle;
+  bool link_warned = false;
+  int64_t granted_bytes = 0;  // of device memory, to a job whose budget is auto
   KillLadder ladder;
   AttemptRecord record;
   SteadyTime started{}, last_heartbeat{}, last_progress{};

@@ -21,4 +21,13 @@ std::string JobForWorker(const std::string& spec_json, int64_t granted_bytes, in
   return job.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string MemoryForWorker(const std::string& spec_json, int64_t granted_bytes,
+                            int swap_override) {
+  using Json = nlohmann::json;
+  const Json job = Json::parse(JobForWorker(spec_json, granted_bytes, swap_override), nullptr,
+                               /*allow_exceptions=*/false);
+  if (!job.is_object() || !job.contains("memory")) return "{}";
+  return job["memory"].dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace blockswap::server

@@ -13,6 +13,9 @@ namespace blockswap::server {
 // only where blocks live.
 std::string JobForWorker(const std::string& spec_json, int64_t granted_bytes, int swap_override);
 
+// The `memory` object of that file alone; an empty one when the job has none.
+std::string MemoryForWorker(const std::string& spec_json, int64_t granted_bytes, int swap_override);
+
 }  // namespace blockswap::server
 
 #endif  // BLOCKSWAP_SERVER_SCHEDULER_JOB_FILE_REWRITE_H_

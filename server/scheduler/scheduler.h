@@ -63,6 +63,8 @@ class Scheduler final : public AttemptObserver {
                                       const std::string& reason);
   absl::StatusOr<JobRecord> SuspendJob(const std::string& id);
   absl::StatusOr<JobRecord> ResumeJob(const std::string& id);
+  // Sends the job's memory settings to its worker, which plans anew between two steps.
+  void UpdateWorkerMemory(const JobRecord& job);
   absl::Status AskWorker(const std::string& id, CommandKind command);  // checkpoint or sample
 
   // The thread has gone round within the last few seconds.
@@ -101,6 +103,7 @@ class Scheduler final : public AttemptObserver {
 
   absl::Status Apply(RunningAttempt& attempt, const WorkerUpdate& update);
   absl::Status ApplyReady(RunningAttempt& attempt, const ReadyUpdate& ready);
+  absl::Status ApplyReplan(RunningAttempt& attempt, const ReplanUpdate& replan);
   absl::Status ApplySteps(RunningAttempt& attempt, const StepsUpdate& steps);
   absl::Status ApplyCheckpoint(RunningAttempt& attempt, const CheckpointUpdate& update);
   absl::Status ApplyWarning(RunningAttempt& attempt, const WarningUpdate& warning);
@@ -123,6 +126,8 @@ class Scheduler final : public AttemptObserver {
   void Perform(RunningAttempt& attempt, LadderAction action);
   void GiveUp(RunningAttempt& attempt);
   void Tick(SteadyTime now);
+  // One warning event for each attempt on a device whose bus is slower than it should be.
+  void WarnOfLinks(const std::vector<DeviceState>& devices);
   absl::Status RecoverJob(const JobRecord& job);
   RunningAttempt* Find(const AttemptKey& key);
 

@@ -7,6 +7,7 @@
 #include "server/base/reason.h"
 #include "server/base/wall_clock.h"
 #include "server/jobs/transitions.h"
+#include "server/scheduler/job_file_rewrite.h"
 #include "server/scheduler/scheduler.h"
 
 namespace blockswap::server {
@@ -109,6 +110,13 @@ absl::Status Scheduler::AskWorker(const std::string& id, CommandKind kind) {
   return absl::OkStatus();
 }
 
+void Scheduler::UpdateWorkerMemory(const JobRecord& job) {
+  WorkerCommand command;
+  command.kind = CommandKind::kUpdateMemory;
+  command.memory_json = job.spec_json;
+  Post(CommandMessage{job.id, command});
+}
+
 void Scheduler::OnUpdate(const AttemptKey& key, int64_t sequence, WorkerUpdate update) {
   Post(UpdateMessage{key, sequence, std::move(update)});
 }
@@ -121,6 +129,14 @@ void Scheduler::HandleCommand(const CommandMessage& message) {
   const auto found = running_.find(message.job_id);
   if (found == running_.end()) return;
   RunningAttempt& attempt = *found->second;
+  if (message.command.kind == CommandKind::kUpdateMemory) {
+    WorkerCommand command = message.command;
+    // An "auto" budget is what was granted at the start, as in the job file the worker began with.
+    command.memory_json =
+        MemoryForWorker(command.memory_json, attempt.granted_bytes, /*swap_override=*/-1);
+    attempt.handle->Send(command);
+    return;
+  }
   if (message.command.kind != CommandKind::kStop) {
     attempt.handle->Send(message.command);
     return;

@@ -84,6 +84,8 @@ absl::Status Scheduler::Apply(RunningAttempt& attempt, const WorkerUpdate& updat
                                        absl::StrCat("step ", sample->step, ": ", sample->file)));
   } else if (const auto* memory = std::get_if<MemoryUpdate>(&update)) {
     metrics_.slots().Memory(attempt.device, *memory);
+  } else if (const auto* replan = std::get_if<ReplanUpdate>(&update)) {
+    return ApplyReplan(attempt, *replan);
   } else if (const auto* warning = std::get_if<WarningUpdate>(&update)) {
     return ApplyWarning(attempt, *warning);
   } else if (const auto* phase = std::get_if<PhaseUpdate>(&update)) {
@@ -189,6 +191,20 @@ absl::Status Scheduler::ApplyCheckpoint(RunningAttempt& attempt, const Checkpoin
   attempt.last_progress = SteadyNow();
   metrics_.slots().CheckpointWritten(attempt.device, update.checkpoint.bytes, update.seconds,
                                      UnixSeconds());
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::ApplyReplan(RunningAttempt& attempt, const ReplanUpdate& replan) {
+  const auto apply = [&replan](JobRecord& job, JobChange& change) {
+    if (!replan.plan_json.empty()) job.plan_json = replan.plan_json;
+    if (!replan.plan_text.empty()) job.plan_text = replan.plan_text;
+    change.events.push_back(
+        MakeEvent(EventType::kPlanReady, "REPLANNED",
+                  absl::StrCat(replan.reason, " after step ", replan.step)));
+    return absl::OkStatus();
+  };
+  BLOCKSWAP_RETURN_IF_ERROR(store_.UpdateJob(attempt.key.job_id, apply).status());
+  metrics_.slots().Replanned(attempt.device, replan.reason);
   return absl::OkStatus();
 }
 

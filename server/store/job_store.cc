@@ -12,6 +12,7 @@
 #include "server/base/wall_clock.h"
 #include "server/jobs/transitions.h"
 #include "server/store/job_rows.h"
+#include "server/store/link_rows.h"
 #include "server/store/schema.h"
 
 namespace blockswap::server {
@@ -181,6 +182,12 @@ absl::StatusOr<JobRecord> JobStore::UpdateJob(const std::string& id, Mutation mu
   if (!written.ok()) return Failed(std::move(written));
   Committed(change.events);
   return job;
+}
+
+absl::Status JobStore::SaveLink(const std::string& device_key, const MeasuredLink& link) {
+  base::MutexLock lock(write_mutex_);
+  absl::Status written = PutLink(*writer_, device_key, link);
+  return written.ok() ? written : Failed(std::move(written));
 }
 
 absl::Status JobStore::WriteChange(JobRecord& job, JobChange& change) {

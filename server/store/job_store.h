@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "offload/base/mutex.h"
 #include "server/jobs/job.h"
+#include "server/device/device_link.h"
 #include "server/jobs/job_filter.h"
 #include "server/store/database.h"
 
@@ -91,6 +92,10 @@ class JobStore final {
   // Events after `sequence`, of one job or (empty) of all.
   absl::StatusOr<std::vector<EventRecord>> EventsAfter(int64_t sequence, const std::string& job_id,
                                                        int limit);
+
+  // What the link test of a device measured, by uuid, driver and bus; nothing when it never ran.
+  absl::StatusOr<std::optional<MeasuredLink>> FindLink(const std::string& device_key);
+  absl::Status SaveLink(const std::string& device_key, const MeasuredLink& link);
 
   int64_t last_sequence() const { return last_sequence_.load(std::memory_order_acquire); }
   const std::string& epoch() const { return epoch_; }    // a new one for every new store

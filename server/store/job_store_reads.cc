@@ -8,6 +8,7 @@
 #include "server/jobs/transitions.h"
 #include "server/store/job_rows.h"
 #include "server/store/job_store.h"
+#include "server/store/link_rows.h"
 
 namespace blockswap::server {
 namespace {
@@ -68,6 +69,11 @@ absl::StatusOr<std::vector<JobRecord>> JobStore::ListJobs(const JobFilter& filte
   }
   if (on_timing_) on_timing_(false, std::chrono::duration<double>(SteadyNow() - start).count());
   return jobs;
+}
+
+absl::StatusOr<std::optional<MeasuredLink>> JobStore::FindLink(const std::string& device_key) {
+  base::MutexLock lock(read_mutex_);
+  return GetLink(*reader_, device_key);
 }
 
 absl::StatusOr<std::vector<JobRecord>> JobStore::WaitingJobs() {

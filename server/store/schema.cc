@@ -102,6 +102,17 @@ CREATE TABLE metric_points (
   PRIMARY KEY (job_uid, step)
 ) STRICT, WITHOUT ROWID;
 )sql",
+    R"sql(
+CREATE TABLE device_links (
+  device_key TEXT PRIMARY KEY,
+  h2d REAL NOT NULL, d2h REAL NOT NULL,
+  duplex_h2d REAL NOT NULL, duplex_d2h REAL NOT NULL,
+  pageable REAL NOT NULL,
+  duplex_factor REAL NOT NULL,
+  latency_seconds REAL NOT NULL,
+  measured_micros INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+)sql",
 };
 
 absl::Status BackUp(Database& database, const std::string& path, int64_t version) {

@@ -89,12 +89,16 @@ grpc::Status FakeService::CreateJob(grpc::ServerContext*, const v1::CreateJobReq
   return grpc::Status::OK;
 }
 
-grpc::Status FakeService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*,
+grpc::Status FakeService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
                                   v1::PlanJobResponse* response) {
   base::MutexLock lock(mutex);
   const grpc::Status failure = NextFailure();
   *response->mutable_plan() = plan;
-  response->set_device("host");
+  const std::string& profile = request->device_profile();
+  response->set_device(profile.empty() ? "host" : "device_profiles/" + profile);
+  for (const v1::PlanAlternative& alternative : alternatives) {
+    *response->add_alternatives() = alternative;
+  }
   return failure;
 }
 
@@ -128,6 +132,15 @@ grpc::Status FakeService::ListJobs(grpc::ServerContext*, const v1::ListJobsReque
     *response->add_jobs() = job;
   }
   return grpc::Status::OK;
+}
+
+grpc::Status FakeService::UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request,
+                                    v1::Job* job) {
+  base::MutexLock lock(mutex);
+  update_requests.push_back(*request);
+  const grpc::Status failure = NextFailure();
+  *job = jobs[request->job().name()];
+  return failure;
 }
 
 grpc::Status FakeService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,

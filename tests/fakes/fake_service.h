@@ -44,12 +44,14 @@ class FakeService final : public v1::TrainingService::Service, public v1::AdminS
 
   grpc::Status CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
                          v1::Job* job) override;
-  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*,
+  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
                        v1::PlanJobResponse* plan) override;
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* job) override;
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override;
+  grpc::Status UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request,
+                         v1::Job* response) override;
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                          v1::Job* job) override;
   grpc::Status ListMetricPoints(grpc::ServerContext*, const v1::ListMetricPointsRequest* request,
@@ -70,10 +72,12 @@ class FakeService final : public v1::TrainingService::Service, public v1::AdminS
   std::deque<StreamScript<v1::JobEvent>> watches;
   std::deque<StreamScript<v1::LogChunk>> logs;
   v1::MemoryPlan plan;
+  std::vector<v1::PlanAlternative> alternatives;
   v1::ListMetricPointsResponse metrics;
   std::vector<v1::CreateJobRequest> create_requests;
   std::vector<v1::ListJobsRequest> list_requests;
   std::vector<v1::CancelJobRequest> cancel_requests;
+  std::vector<v1::UpdateJobRequest> update_requests;
   std::vector<v1::WatchJobsRequest> watch_requests;
   std::vector<v1::StreamJobLogsRequest> log_requests;
 

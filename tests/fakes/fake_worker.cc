@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -111,8 +112,17 @@ class FakeTraining {
   void Hold() {
     while (Stop() == StopRequest::kNone && !Exists(output_ + "/go")) {
       if (reporter_.TakeCheckpointRequest()) Save();
+      NoteMemoryUpdate();
       WaitABit();
     }
+  }
+
+  // Leaves the newest budget it was told in the file "fake-memory".
+  void NoteMemoryUpdate() {
+    const std::optional<blockswap::worker::MemoryConfig> update = reporter_.TakeMemoryUpdate();
+    if (!update.has_value()) return;
+    std::ofstream(output_ + "/fake-memory")
+        << (update->vram_budget_bytes.value_or(0) >> 30) << "GiB\n";
   }
 
   void MakeStep(int64_t step) {
@@ -176,9 +186,24 @@ class FakeTraining {
   int64_t step_ = 0, start_step_ = 0;
 };
 
+// What `blockswap-worker link-test` prints; the script comes from the environment.
+int RunLinkTest() {
+  const char* script = std::getenv("FAKE_LINK_TEST");
+  const std::string word = script == nullptr ? "" : script;
+  if (word == "fail") return 20;
+  if (word == "garbage") std::puts("{\"h2d_bytes_per_second\": \"fast\"}");
+  while (word == "hang") WaitABit();
+  if (!word.empty()) return 0;
+  std::puts(R"({"h2d_bytes_per_second": 24e9, "d2h_bytes_per_second": 26e9, )"
+            R"("duplex_h2d_bytes_per_second": 14e9, "duplex_d2h_bytes_per_second": 25e9, )"
+            R"("duplex_factor": 1.5, "pageable_bytes_per_second": 9e9, "latency_seconds": 8e-6})");
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "link-test") return RunLinkTest();
   std::map<std::string, std::string> flags;
   for (int i = 2; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
   std::ifstream file(flags["--job-json"]);

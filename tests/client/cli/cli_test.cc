@@ -233,6 +233,31 @@ TEST_F(CliTest, FindsJobsByTheBeginningOfTheirId) {
   EXPECT_THAT(ambiguous.err, HasSubstr("digits-abc, digits-xyz"));
 }
 
+TEST_F(CliTest, PlanShowsWhatMoreAndLessMemoryWouldChange) {
+  v1::PlanAlternative less;
+  less.set_vram_budget_bytes(int64_t{10} << 30);
+  less.set_saves("does not fit");
+  v1::PlanAlternative more;
+  more.set_vram_budget_bytes(int64_t{14} << 30);
+  more.set_fits(true);
+  more.set_blocks_to_swap(33);
+  more.set_h2d_bytes_per_step(int64_t{25} << 30);
+  more.mutable_step_time()->set_seconds(2);
+  more.mutable_step_time()->set_nanos(250000000);
+  more.set_saves("a step 12.0 % shorter");
+  service_->alternatives = {less, more};
+  const Result result = Run({"plan", file_, "--device-profile", "rtx4090"});
+  EXPECT_EQ(result.code, kOk) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("6 blocks, 4 streamed"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("10.0 GiB +- +- +- +does not fit"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex(
+                              "14.0 GiB +33 +2.250 s +25.0 GiB +a step 12.0 % shorter"));
+  EXPECT_THAT(result.out, HasSubstr("on device_profiles/rtx4090"));
+  const auto json = nlohmann::json::parse(Run({"plan", file_, "-o", "json"}).out);
+  ASSERT_EQ(json["alternatives"].size(), 2u);
+  EXPECT_EQ(json["alternatives"][1]["blocks_to_swap"], 33);
+}
+
 TEST_F(CliTest, EveryReadVerbSpeaksJson) {
   service_->AddJob("digits-1", v1::JOB_STATE_SUCCEEDED)
       .mutable_end_time()
@@ -302,6 +327,34 @@ TEST_F(CliTest, CancelAsksNicelyOrNow) {
   EXPECT_EQ(service_->cancel_requests[0].mode(), v1::CancelJobRequest::MODE_GRACEFUL);
   EXPECT_EQ(service_->cancel_requests[0].reason(), "enough");
   EXPECT_EQ(service_->cancel_requests[1].mode(), v1::CancelJobRequest::MODE_NOW);
+}
+
+TEST_F(CliTest, UpdateNamesWhatIsSetAndNothingElse) {
+  v1::Job& job = service_->AddJob("digits-1", v1::JOB_STATE_RUNNING);
+  (*job.mutable_spec()->mutable_labels())["stage"] = "two";
+  EXPECT_EQ(Run({"update", "digits-1", "--set", "memory.vram_budget=10GiB", "--set", "priority=5",
+                 "--set", "labels.team=vision", "--etag", "v7"})
+                .out,
+            "updated digits-1 RUNNING\n");
+  ASSERT_EQ(service_->update_requests.size(), 1u);
+  const v1::UpdateJobRequest& request = service_->update_requests[0];
+  EXPECT_EQ(request.job().name(), "jobs/digits-1");
+  EXPECT_EQ(request.job().etag(), "v7");
+  EXPECT_EQ(request.job().spec().memory().vram_budget(), "10GiB");
+  EXPECT_EQ(request.job().spec().priority(), 5);
+  EXPECT_THAT(request.update_mask().paths(),
+              ::testing::ElementsAre("memory.vram_budget", "priority", "labels"));
+  EXPECT_EQ(request.job().spec().labels().size(), 2u);
+}
+
+TEST_F(CliTest, UpdateShowsEveryFaultAndSendsNothing) {
+  service_->AddJob("digits-1", v1::JOB_STATE_RUNNING);
+  const Result result =
+      Run({"update", "digits-1", "--set", "memory.ring_sise=1", "--set", "priority=high"});
+  EXPECT_NE(result.code, kOk);
+  EXPECT_THAT(result.err, ::testing::AllOf(::testing::HasSubstr("ring_size"),
+                                           ::testing::HasSubstr("priority=high")));
+  EXPECT_TRUE(service_->update_requests.empty());
 }
 
 TEST_F(CliTest, LogsAskForTheTail) {

@@ -190,6 +190,18 @@ TEST_F(TrainingServiceTest, PlanJobAnswersTheDevice) {
   EXPECT_EQ(response.device(), "devices/host");
   EXPECT_EQ(response.total_steps(), 3);
   EXPECT_EQ(response.plan().num_blocks(), 8);
+  ASSERT_EQ(response.alternatives_size(), 1);
+  EXPECT_EQ(response.alternatives(0).vram_budget_bytes(), response.plan().device_bytes() + 1);
+}
+
+TEST_F(TrainingServiceTest, PlanJobForAKnownCardNamesTheCard) {
+  grpc::ClientContext context;
+  v1::PlanJobRequest request;
+  request.mutable_spec()->set_name("digits");
+  request.set_device_profile("rtx4090");
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(server_->training().PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.device(), "device_profiles/rtx4090");
 }
 
 TEST_F(TrainingServiceTest, PagesCoverEveryJobOnceAndTokensAreBoundToTheFilter) {

@@ -194,6 +194,24 @@ TEST_F(WorkerServiceTest, StopSentBeforeTheWorkerIsThereReachesIt) {
   context.TryCancel();
 }
 
+TEST_F(WorkerServiceTest, MemorySettingsSentBeforeTheWorkerIsThereReachItOnEveryAttach) {
+  WorkerCommand update;
+  update.kind = CommandKind::kUpdateMemory;
+  update.memory_json = R"({"vram_budget": "10GiB", "ring_size": 1})";
+  service_.Send(key_, update);
+  for (int attach = 0; attach < 2; ++attach) {
+    grpc::ClientContext context;
+    const std::unique_ptr<Stream> stream = stub_->Attach(&context);
+    stream->Write(Hello("token"));
+    v1::ServerMessage answer;
+    ASSERT_TRUE(stream->Read(&answer));
+    ASSERT_TRUE(stream->Read(&answer));
+    EXPECT_EQ(answer.memory().memory().vram_budget(), "10GiB");
+    EXPECT_EQ(answer.memory().memory().ring_size(), 1);
+    context.TryCancel();
+  }
+}
+
 TEST_F(WorkerServiceTest, ForgottenAttemptIsOver) {
   grpc::ClientContext context;
   const std::unique_ptr<Stream> stream = stub_->Attach(&context);

@@ -44,6 +44,18 @@ absl::StatusOr<CheckedSpec> ScriptedChecker::Check(const v1::JobSpec& spec,
   return checked;
 }
 
+absl::StatusOr<CheckedSpec> ScriptedChecker::PlanOnly(const v1::JobSpec& spec,
+                                                      const std::vector<DeviceState>& devices,
+                                                      const std::string& device_profile) {
+  absl::StatusOr<CheckedSpec> checked = Check(spec, devices);
+  if (!checked.ok()) return checked;
+  if (!device_profile.empty()) checked->device = device_profile;
+  v1::PlanAlternative& more = checked->alternatives.emplace_back();
+  more.set_fits(true);
+  more.set_vram_budget_bytes(checked->plan.device_bytes() + 1);
+  return checked;
+}
+
 ServerConfig TestConfig(const std::string& directory) {
   ServerConfig config;
   config.state_dir = absl::StrCat(directory, "/state");
@@ -55,6 +67,7 @@ ServerConfig TestConfig(const std::string& directory) {
   const char* bin = ::getenv("BLOCKSWAP_FAKE_WORKER");
   config.worker = bin == nullptr ? "fake_worker_is_not_set" : bin;
   config.host_budget_bytes = int64_t{1} << 30;
+  config.measure_links = false;
   config.retry_backoff_seconds = 0.01;
   config.stop_grace_seconds = 20;
   config.pass_environment = {"PATH", "ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"};
