@@ -121,7 +121,11 @@ absl::StatusOr<MasterChange> BlockTransfers::AddMaster(int block, const SwapPlan
   const MasterChange change{.block = block, .before = buffer_of_[block]};
   BLOCKSWAP_ASSIGN_OR_RETURN(const int added, masters_.Add(SpecOf(block, plan)));
   buffer_of_[block] = added;
-  BLOCKSWAP_RETURN_IF_ERROR(GrowBufferStates());
+  const absl::Status grown = GrowBufferStates();
+  if (!grown.ok()) {
+    UndoMaster(change);
+    return grown;
+  }
   return change;
 }
 
