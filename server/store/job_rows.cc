@@ -249,12 +249,15 @@ absl::Status InsertJob(Database& database, const JobRecord& job) {
 
 absl::Status UpdateJobRow(Database& database, const JobRecord& job) {
   auto row = database.Prepare(
-      "UPDATE jobs SET state=?, state_reason=?, state_message=?, failure=?, progress=?, plan=?, "
+      "UPDATE jobs SET spec=?, spec_json=?, state=?, state_reason=?, state_message=?, failure=?, "
+      "progress=?, plan=?, "
       "plan_json=?, plan_text=?, needs=?, attempt=?, requested_device=?, device=?, "
       "create_micros=?, "
       "start_micros=?, end_micros=?, update_micros=?, version=?, warnings=?, labels=?, priority=?, "
       "max_restarts=?, stop_mode=?, ready_micros=?, out_of_memory_retried=?, swap_override=? "
       "WHERE uid=?");
+  // UpdateJob changes the spec, too.
+  row.BindBlob(job.spec).BindText(job.spec_json);
   BindMutable(row, job);
   return row.BindText(job.uid).Run();
 }
