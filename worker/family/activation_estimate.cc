@@ -33,6 +33,9 @@ namespace {
 // attention. A stream's gradient before GELU is not there yet when the adapter's factors are copied
 // in the model's type, or a quantised weight is widened: the larger of them counts.
 //
+// A quantised modulation is widened when a block's forward begins, with no more there than the
+// gradients of its output.
+//
 // Nothing reads the text stream after the last block, which then does less; since its peak finds
 // one saved input more than the peak of the block before, it is counted like the others.
 constexpr int64_t kModulationRows = 6;  // of a stream
@@ -106,9 +109,10 @@ int64_t BlockActivationBytes(const DoubleStreamShape& shape, const TokenCounts& 
       shape.dtype_bytes == kFloatBytes ? 0 : adapters.largest_factor * shape.dtype_bytes;
   const int64_t copies = std::max(factor, shape.widened_weight_bytes);
   const bool trains = adapters.image.modulation || adapters.text.modulation;
-  return std::max(image.AtItsGelu(copies) + text.AfterItsTurn(),
-                  text.AtItsGelu(copies) + image.BeforeItsTurn()) +
-         (trains ? ModulationValues(shape, tokens) * kFloatBytes : 0);
+  const int64_t at_gelu = std::max(image.AtItsGelu(copies) + text.AfterItsTurn(),
+                                   text.AtItsGelu(copies) + image.BeforeItsTurn()) +
+                          (trains ? ModulationValues(shape, tokens) * kFloatBytes : 0);
+  return std::max(at_gelu, image.rows(1) + text.rows(1) + shape.widened_modulation_bytes);
 }
 
 int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens) {

@@ -17,8 +17,9 @@ struct DoubleStreamShape {
   int64_t in_channels = 0, out_channels = 0, text_features = 0;  // of a token
   bool two_times = false;  // image tokens of one sample see two times (zero_cond_t)
   int64_t dtype_bytes = 2;
-  // Bytes of the largest weight that an op widens for itself; 0: weights are used as they are.
-  int64_t widened_weight_bytes = 0;
+  // Bytes of the largest weight of a stream, and of a modulation, that an op widens for itself; 0:
+  // weights are used as they are.
+  int64_t widened_weight_bytes = 0, widened_modulation_bytes = 0;
 };
 
 // Where the block with most of it has adapters, in one stream.

@@ -18,6 +18,8 @@ namespace {
 constexpr char kMarkerTensor[] = "transformer_blocks.0.img_mod.1.weight";
 constexpr char kClassName[] = "QwenImageTransformer2DModel";
 
+void RaiseTo(int64_t value, int64_t* most) { *most = std::max(*most, value); }
+
 DoubleStreamShape ShapeOf(const ModelDescription& model) {
   const QwenImageConfig& config = model.qwen_image;
   DoubleStreamShape shape;
@@ -30,7 +32,15 @@ DoubleStreamShape ShapeOf(const ModelDescription& model) {
   shape.two_times = config.zero_cond_t;
   shape.dtype_bytes = DtypeBytes(model.dtype);
   // One quantised weight at a time is widened, inside its op.
-  shape.widened_weight_bytes = LargestDequantisedBytes(model);
+  for (const DescribedBlock& block : model.blocks) {
+    for (const AdapterTarget& linear : block.linears) {
+      const TensorSpec& weight = block.tensors[2 * static_cast<size_t>(linear.slot)];
+      if (!weight.fp8.has_value() || weight.on_host) continue;
+      const bool modulates = DescribeQwenImageSlot(linear.slot).part == QwenImagePart::kModulation;
+      RaiseTo(linear.in_features * linear.out_features * shape.dtype_bytes,
+              modulates ? &shape.widened_modulation_bytes : &shape.widened_weight_bytes);
+    }
+  }
   return shape;
 }
 
@@ -74,8 +84,6 @@ BlockAdapters AdaptersOf(const AdapterLayout& adapter, size_t num_blocks) {
   }
   return most;
 }
-
-void RaiseTo(int64_t value, int64_t* most) { *most = std::max(*most, value); }
 
 // Each estimate at the bucket where it is largest: no one bucket need be the largest for all.
 void SetActivations(const DoubleStreamShape& shape, const BlockAdapters& adapters,

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -25,11 +26,8 @@ absl::Span<std::byte> BytesOf(std::vector<float>& values) {
 }
 
 // The tensor's own bytes in the mapped file, when they can be read there as `dtype`.
-std::optional<absl::Span<const std::byte>> WhereItLies(const CheckpointSource& source,
-                                                       const std::string& name, Dtype dtype) {
-  const auto found = source.tensors().find(name);
-  if (found == source.tensors().end()) return std::nullopt;
-  const CheckpointSource::Tensor& tensor = found->second;
+std::optional<absl::Span<const std::byte>> WhereItLies(const CheckpointSource::Tensor& tensor,
+                                                       Dtype dtype) {
   if (tensor.entry.type != ToStoredType(dtype)) return std::nullopt;
   const absl::Span<const std::byte> bytes = tensor.file->bytes(tensor.entry);
   // The format does not align tensors.
@@ -121,8 +119,11 @@ absl::Status HostModulation::Place(const TensorSpec& weight, Dtype dtype,
   const int64_t bytes = PackedTensorBytes(packed, dtype);
   weight_bytes_ += bytes;
   if (!weight.fp8.has_value()) {
-    if (const auto lying = WhereItLies(source, weight.name, dtype); lying.has_value()) {
+    const CheckpointSource::Tensor& tensor = source.tensors().at(weight.name);
+    if (const auto lying = WhereItLies(tensor, dtype); lying.has_value()) {
       linear->weight = lying->data();
+      TensorEntry& last = last_in_place_.try_emplace(tensor.file, tensor.entry).first->second;
+      if (tensor.entry.offset > last.offset) last = tensor.entry;
       return absl::OkStatus();
     }
   }
@@ -147,6 +148,11 @@ absl::Status HostModulation::Place(const TensorSpec& weight, Dtype dtype,
 
 std::unique_ptr<HostModulation::Pass> HostModulation::Start(
     const std::map<int, at::Tensor>& inputs) {
+  for (const auto& [file, entry] : last_in_place_) {
+    std::byte last;
+    const absl::Status there = file->Read(entry, absl::MakeSpan(&last, 1), entry.bytes - 1);
+    TORCH_CHECK(there.ok(), std::string(there.message()));
+  }
   std::unique_ptr<Pass> pass(new Pass);
   pass->owner_ = this;
   pass->device_ = inputs.begin()->second.device();

@@ -58,7 +58,8 @@ class HostModulation {
     std::unique_ptr<HostLinearThreads::Pass> pass_;  // ends before the memory above
   };
 
-  // Begins a pass. `inputs`: of every marked slot, its rows [rows, in] on the device.
+  // Begins a pass. `inputs`: of every marked slot, its rows [rows, in] on the device. Throws
+  // c10::Error when a mapped file was cut since: touching what is gone would end the process.
   std::unique_ptr<Pass> Start(const std::map<int, at::Tensor>& inputs);
 
   int64_t weight_bytes() const { return weight_bytes_; }  // read once per pass
@@ -80,6 +81,8 @@ class HostModulation {
   std::vector<HostLinear> linears_;
   std::vector<std::vector<float>> biases_;
   std::vector<std::vector<std::byte>> copies_;
+  // Of each file that is read in place, the tensor furthest behind.
+  std::map<const SafetensorsFile*, TensorEntry> last_in_place_;
   int64_t weight_bytes_ = 0, copied_bytes_ = 0;
   std::unique_ptr<HostLinearThreads> threads_;
 };

@@ -65,6 +65,26 @@ TEST_F(JobInspectionTest, QuantisedBlocksArePlannedWithTheirOwnSize) {
   EXPECT_EQ(quantised->profile.edge_bytes, plain->profile.edge_bytes);
 }
 
+TEST_F(JobInspectionTest, ModulationOnTheHostLeavesTheBlocks) {
+  const auto automatic = Inspect();
+  config_.memory.host_modulation = offload::Toggle::kOn;
+  auto on = Inspect();
+  ASSERT_TRUE(automatic.ok() && on.ok()) << on.status();
+  EXPECT_FALSE(automatic->model.host_modulation) << "settled when the device is known";
+  EXPECT_TRUE(on->model.host_modulation);
+  EXPECT_LT(on->profile.blocks[0].bytes, automatic->profile.blocks[0].bytes * 7 / 10);
+  EXPECT_GT(on->profile.host_evaluated_bytes, 0);
+  ASSERT_TRUE(UseHostModulation(false, &*on));
+  EXPECT_EQ(on->profile.blocks[0].bytes, automatic->profile.blocks[0].bytes);
+  EXPECT_EQ(on->profile.boundary_bytes, automatic->profile.boundary_bytes);
+}
+
+TEST_F(JobInspectionTest, ModulationThatTrainsStaysOnTheDevice) {
+  config_.network.trains_base = true;
+  config_.memory.host_modulation = offload::Toggle::kOn;
+  ExpectViolation("memory.host_modulation", "must be auto or off with network.type none");
+}
+
 TEST_F(JobInspectionTest, DerivesEverythingAPlanNeeds) {
   const auto job = Inspect();
   ASSERT_TRUE(job.ok()) << job.status();

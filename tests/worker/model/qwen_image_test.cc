@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/worker/model/tiny_model.h"
+#include "worker/kernels/device_memory.h"
 #include "worker/kernels/torch_boundary.h"
 #include "worker/model/graph_op.h"
 
@@ -137,6 +138,43 @@ TEST_F(QwenImageTest, PaddedTextChangesNothingForTheImage) {
   padded.encoder_mask_BT.fill_(1);
   EXPECT_GT((plain - output(padded)).abs().max().item<double>(),
             1e-2 * plain.square().mean().sqrt().item<double>());
+}
+
+// Weights that the device does not use are not on it, exactly.
+TEST(QwenImageBytesTest, OnlyUsedTensorsReachTheDevice) {
+  for (const bool host_modulation : {false, true}) {
+    testing::TinyShape shape;
+    shape.host_modulation = host_modulation;
+    const TinyCheckpoint checkpoint = MakeTinyCheckpoint(shape, Dtype::kFloat32);
+    const auto device = MakeHostDevice();
+    const CountedHostMemory counted(&device->ledger());
+    const auto swapper = MakeSwapper(checkpoint, {0, 1}, device.get());
+    const auto model = CreateModel(checkpoint.model, *checkpoint.source, at::kCPU);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    int64_t edges = 0, blocks = 0;
+    for (const TensorSpec& tensor : checkpoint.model.edge_tensors) {
+      int64_t bytes = 4;
+      for (const int64_t side : tensor.shape) bytes *= side;
+      edges += (bytes + 63) / 64 * 64;
+    }
+    for (const DescribedBlock& block : checkpoint.model.blocks) {
+      for (size_t i = 0; i < block.tensors.size(); ++i) {
+        // Slots 12 and 13, weight and bias.
+        if (host_modulation && i / 2 >= 12 && i < 28) continue;
+        int64_t bytes = 4;
+        for (const int64_t side : block.tensors[i].shape) bytes *= side;
+        blocks += (bytes + 255) / 256 * 256;
+      }
+    }
+    const offload::MemorySnapshot memory = device->ledger().Snapshot();
+    const auto of = [&](offload::MemoryTag tag) {
+      return memory.current_bytes[static_cast<size_t>(tag)];
+    };
+    EXPECT_EQ(of(offload::MemoryTag::kEdgeWeights), edges);
+    EXPECT_EQ(of(offload::MemoryTag::kResidentBlocks), blocks);
+    EXPECT_EQ(memory.total_bytes, edges + blocks);
+    EXPECT_EQ(memory.total_peak_bytes, edges + blocks) << "nor on the way";
+  }
 }
 
 TEST_F(QwenImageTest, CreateModelNamesAFamilyWithoutAForward) {

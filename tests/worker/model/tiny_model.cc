@@ -112,9 +112,12 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
   auto source = CheckpointSource::Open(weights, json);
   EXPECT_TRUE(source.ok()) << source.status().message();
   checkpoint.source = *std::move(source);
-  auto described = (*DetectFamily(*checkpoint.source))->Describe(*checkpoint.source, dtype);
+  auto described = DescribeModel(**DetectFamily(*checkpoint.source), *checkpoint.source, dtype,
+                                 shape.quantization);
   EXPECT_TRUE(described.ok()) << described.status().message();
   checkpoint.model = *std::move(described);
+  (*DetectFamily(*checkpoint.source))
+      ->SetHostModulation(shape.host_modulation, &checkpoint.model);
   for (const DescribedBlock& block : checkpoint.model.blocks)
     checkpoint.profiles.push_back(PackBlock(block, dtype));
   return checkpoint;
@@ -168,6 +171,7 @@ std::unique_ptr<offload::BlockSwapper> MakeSwapper(const TinyCheckpoint& checkpo
   request.constraints.ring_size = placement.ring_size;
   request.constraints.mode = placement.mode;
   request.constraints.pin_policy = placement.pin_policy;
+  request.constraints.granularity = placement.granularity;
   auto plan = offload::Plan(request);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   const auto read_block = [&](int block, absl::Span<std::byte> destination) {

@@ -24,6 +24,8 @@ struct TinyShape {
   int64_t layers = 6, heads = 4, head_dim = 16, text_width = 24, in_channels = 16, out_channels = 4;
   std::vector<int64_t> axes = {4, 6, 6};
   bool zero_cond_t = false;
+  bool host_modulation = false;
+  Quantization quantization = Quantization::kNone;
 };
 
 // Standard normal numbers times `scale`, a function of (kTestSeed, sample).
@@ -48,6 +50,7 @@ struct Placement {
   int ring_size = 2;
   offload::TransferMode mode = offload::TransferMode::kH2dOnly;
   offload::PinPolicy pin_policy = offload::PinPolicy::kAuto;
+  offload::Granularity granularity = offload::Granularity::kBlock;
 };
 
 std::unique_ptr<offload::HostDevice> MakeHostDevice(offload::HostDeviceOptions options = {});

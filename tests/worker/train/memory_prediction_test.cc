@@ -33,8 +33,8 @@ class Dice {
  public:
   explicit Dice(int shape) : random_({kSeed, 0, shape, RandomPurpose::kTest}) {}
   int64_t Between(int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(random_.Uniform(next_++) *
-                                        static_cast<double>(most - least + 1));
+    return least +
+           static_cast<int64_t>(random_.Uniform(next_++) * static_cast<double>(most - least + 1));
   }
   template <typename T>
   T OneOf(std::vector<T> choices) {
@@ -78,13 +78,12 @@ Shape DrawShape(int index) {
   const std::string modules =
       dice.OneOf<std::string>({"", "", "attn", "img_mlp", "img_mod", "add_q_proj"});
   if (!modules.empty()) {
-    shape.overrides.push_back("network.exclude_patterns=[\".*\"]");
-    shape.overrides.push_back(
-        absl::StrCat("network.include_patterns=[\".*", modules, ".*\"]"));
+    shape.overrides.emplace_back("network.exclude_patterns=[\".*\"]");
+    shape.overrides.emplace_back(absl::StrCat("network.include_patterns=[\".*", modules, ".*\"]"));
   }
-  if (dice.OneOf<int>({0, 0, 1}) == 1) shape.overrides.push_back("memory.host_modulation=on");
+  if (dice.OneOf<int>({0, 0, 1}) == 1) shape.overrides.emplace_back("memory.host_modulation=on");
   if (dice.OneOf<int>({0, 0, 0, 1}) == 1) {
-    shape.overrides.push_back("model.quantization=fp8_scaled");
+    shape.overrides.emplace_back("model.quantization=fp8_scaled");
   }
   shape.keeps = dice.OneOf<int>({0, 0, 0, 1}) == 1;
   return shape;
@@ -123,11 +122,12 @@ TEST(MemoryPredictionTest, PredictedPeaksAreWhatRunsTake) {
     }
     const int64_t measured = memory.measured.total_peak_bytes;
     const double ratio = static_cast<double>(planned) / static_cast<double>(measured) - 1;
-    std::printf("%+6.2f %%  planned %9lld measured %9lld activations %9lld  %s\n", 100 * ratio,
-                static_cast<long long>(planned), static_cast<long long>(measured),
-                static_cast<long long>(memory.measured.peak_bytes[static_cast<size_t>(
-                    offload::MemoryTag::kActivations)]),
-                name.c_str());
+    std::printf(
+        "%+6.2f %%  planned %9lld measured %9lld activations %9lld  %s\n", 100 * ratio,
+        static_cast<long long>(planned), static_cast<long long>(measured),
+        static_cast<long long>(
+            memory.measured.peak_bytes[static_cast<size_t>(offload::MemoryTag::kActivations)]),
+        name.c_str());
     EXPECT_LE(ratio, kMostAbove) << name << parts;
     EXPECT_GE(ratio, -kMostBelow) << name << parts;
   }
