@@ -21,6 +21,7 @@
 #include "tests/worker/testing/train_run.h"
 #include "worker/io/sha256.h"
 #include "worker/sampler/flow_sampler.h"
+#include "worker/train/compute_threads.h"
 #include "worker/train/loaded_job.h"
 #include "worker/train/step_runner.h"
 
@@ -52,6 +53,7 @@ class OpenJob {
  public:
   OpenJob(const TinyJob& tiny, const std::vector<std::string>& overrides)
       : job_(*tiny.Open(overrides)), session_(*DeviceSession::Open({"host", {}, {}})) {
+    UseThreads(job_.config.training.threads);
     const Machine machine = *session_->Measure();
     loaded_ =
         *LoadedJob::Load(&job_, *offload::Plan(MakePlanRequest(job_, machine)), session_.get());
@@ -285,7 +287,9 @@ TEST(SoakTest, StartWeightsAndChangingBatchesDoNotAddUp) {
   for (int64_t step = 1; step <= 100; ++step) {
     ASSERT_TRUE(open.Step(step, GoOn).ok()) << step;
     allocated.push_back(open.session().runtime()->ledger().Snapshot().total_bytes);
-    if (step > 2) ASSERT_EQ(allocated.back(), allocated[allocated.size() - 3]) << step;
+    if (step > 2) {
+      ASSERT_EQ(allocated.back(), allocated[allocated.size() - 3]) << step;
+    }
   }
 }
 
