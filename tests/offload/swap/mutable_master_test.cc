@@ -118,6 +118,15 @@ TEST_F(MutableMasterTest, APrefetchThatCameTooEarlyIsMadeUpFor) {
   EXPECT_EQ(swapper_->stats().misses, 0);
 }
 
+TEST_F(MutableMasterTest, AMasterIsGivenOutOnlyOnceNoCopyReadsIt) {
+  Start(/*streamed=*/6, /*ring_size=*/2, {.latency = absl::Milliseconds(40)});
+  ASSERT_EQ(swapper_->stats().blocks_in_flight, 2);
+  ASSERT_TRUE(swapper_->MutableMaster(0).ok());
+  EXPECT_LE(swapper_->stats().blocks_in_flight, 1);  // its own copy has arrived
+  ASSERT_TRUE(swapper_->MasterChanged(0).ok());
+  EXPECT_GE(swapper_->stats().blocks_in_flight, 1);  // and comes again
+}
+
 TEST_F(MutableMasterTest, MisuseIsRefused) {
   Start(/*streamed=*/4, /*ring_size=*/2);
   EXPECT_EQ(swapper_->MutableMaster(kBlocks).status().code(), absl::StatusCode::kInvalidArgument);
