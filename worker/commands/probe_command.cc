@@ -55,12 +55,12 @@ int RunProbe(int argc, char** argv) {
   app.add_option("--fp8_weights", options.fp8_weights,
                  "also write codes and scales of this block")
       ->option_text("BLOCK");
-  auto* const grad =
-      app.add_option("--host_modulation", options.host_modulation,
+  app.add_option("--host_modulation", options.host_modulation,
                  "on or off: modulation is evaluated on the host")
       ->transform(CLI::Transformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
       ->option_text("SWITCH");
-  app.add_flag("--grad", options.gradients, "also run backward from the input grad_output");
+  auto* const grad =
+      app.add_flag("--grad", options.gradients, "also run backward from the input grad_output");
   app.add_flag("--weight_grad", options.weight_gradients,
                "with --grad: write the gradient of every base weight, too")
       ->needs(grad);
