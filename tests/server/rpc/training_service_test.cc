@@ -102,9 +102,9 @@ TEST_F(TrainingServiceTest, RequestHashDoesNotDependOnTheOrderOfLabels) {
   request.set_request_id("afa459ea-ee8a-4ca4-894e-db77e160355e");
   v1::CreateJobRequest other = request;
   for (int i = 0; i < 20; ++i)
-    (*request.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
+    (*request.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = std::string("v");
   for (int i = 19; i >= 0; --i)
-    (*other.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = "v";
+    (*other.mutable_spec()->mutable_labels())[absl::StrCat("k", i)] = std::string("v");
   v1::Job first, second;
   ASSERT_TRUE(server_->Create(request, &first).ok());
   ASSERT_TRUE(server_->Create(other, &second).ok());
