@@ -46,6 +46,7 @@ absl::Status BlockSwapper::Impl::Adopt(SwapPlan next) {
   BLOCKSWAP_RETURN_IF_ERROR(CheckAdoptable(next));
   BLOCKSWAP_RETURN_IF_ERROR(Drain());
   BLOCKSWAP_RETURN_IF_ERROR(Keep(device_->SynchronizeStream(Stream::kCompute)));
+  if (layers_ != nullptr) layers_->ForgetStaging();
   std::vector<MasterChange> added;
   std::vector<HomeKey> lost;
   absl::Status status = AddMasters(next, added);

@@ -93,6 +93,10 @@ std::vector<int> LayerStream::units_in_window() const {
   return units;
 }
 
+void LayerStream::ForgetStaging() {
+  for (Entry& entry : entries_) entry.ticket = 0;
+}
+
 bool LayerStream::IsReady(const Entry& entry) const {
   return transfers_->IsStagedQueued(entry.ticket) && device_->IsComplete(ready_event(entry.unit));
 }

@@ -54,6 +54,8 @@ class LayerStream {
   // Records that compute is past it and starts the copies that may follow.
   absl::Status EndHold(int unit);
   std::vector<int> units_in_window() const;
+  // Everything that was queued has happened; the staging pool may be replaced now.
+  void ForgetStaging();
 
  private:
   struct Entry {

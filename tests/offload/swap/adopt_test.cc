@@ -230,6 +230,54 @@ TEST(AdoptFaultsTest, ARefusalAtEachAllocationLeavesTheOldPlanAtWork) {
   }
 }
 
+// Reads every tensor of every block, in an order that no plan expects.
+void ReadAll(BlockSwapper& swapper, const FakeModel& model, SimulatedDevice& device) {
+  ASSERT_TRUE(swapper.BeginPass(PassKind::kTraining).ok());
+  for (int block = static_cast<int>(model.blocks.size()) - 1; block >= 0; --block) {
+    const absl::StatusOr<BlockLease> lease = swapper.Acquire(block, Direction::kForward);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    const BlockProfile& profile = model.blocks[static_cast<size_t>(block)];
+    for (int tensor = 0; tensor < static_cast<int>(profile.tensors.size()); ++tensor) {
+      const absl::StatusOr<TensorLease> held = lease->Hold(tensor);
+      ASSERT_TRUE(held.ok()) << held.status();
+      ASSERT_TRUE(device.CheckRead(held->span()).ok());
+      ASSERT_EQ(std::memcmp(held->span().data,
+                            model.contents[static_cast<size_t>(block)].data() +
+                                profile.tensors[static_cast<size_t>(tensor)].offset,
+                            static_cast<size_t>(held->span().bytes)),
+                0);
+    }
+  }
+}
+
+// Copies through staging buffers are under way and the buffers are replaced by larger ones before
+// device memory is refused.
+TEST(AdoptFaultsTest, LayersGoOnAfterARefusal) {
+  std::mt19937_64 random(13);
+  const FakeModel model = MakeLayeredModel(random, 6, 4, 2000, /*alike=*/false);
+  const SwapPlan from = MakeLayerPlan(model.blocks, {0, 1, 2, 3, 4, 5});
+  for (const SwapPlan& to :
+       {MakeEvenRingPlan(model.blocks, 3, 3), MakeLayerPlan(model.blocks, {2, 4})}) {
+    const int64_t after = to.prediction.ring_bytes + to.prediction.resident_bytes;
+    const int64_t before = from.prediction.ring_bytes + from.prediction.resident_bytes;
+    ASSERT_GT(after, before);
+    for (int64_t budget = before; budget < after; budget += (after - before + 3) / 4) {
+      SCOPED_TRACE(absl::StrCat("budget ", budget));
+      SimulatedDevice device({.copies_need_pinned_memory = true});
+      auto swapper = Start(&device, model, from);
+      ReadAll(*swapper, model, device);
+      device.ledger().SetBudget(budget);
+      EXPECT_EQ(swapper->Adopt(to).code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(device.ledger().Snapshot().total_bytes, before);
+      ReadAll(*swapper, model, device);
+      device.ledger().SetBudget(0);
+      ASSERT_TRUE(swapper->Adopt(to).ok());
+      ReadAll(*swapper, model, device);
+      EXPECT_THAT(device.violations(), IsEmpty());
+    }
+  }
+}
+
 TEST(AdoptFaultsTest, AFailedCopyIsKeptAndNothingIsLeftBehind) {
   const FakeModel model = MakeUniformModel(6, 512);
   const SwapPlan from = MakeEvenRingPlan(model.blocks, 4, 2);
