@@ -48,7 +48,9 @@ Json AdapterTargets(const DescribedBlock& block) {
   return targets;
 }
 
-Json Blocks(const ModelDescription& model, const CheckpointSource& source) {
+// `quantised`: the same model as model.quantization: fp8_scaled would have it.
+Json Blocks(const ModelDescription& model, const ModelDescription& quantised,
+            const CheckpointSource& source) {
   int64_t bytes = 0, parameters = 0;
   for (const TensorSpec& tensor : model.blocks.front().tensors) {
     const TensorEntry& entry = source.tensors().at(tensor.name).entry;
@@ -60,7 +62,9 @@ Json Blocks(const ModelDescription& model, const CheckpointSource& source) {
           {"parameters_each", parameters},
           {"stored_bytes_each", bytes},
           {"packed_bytes_each_bf16", PackBlock(model.blocks.front(), Dtype::kBFloat16).bytes},
-          {"packed_bytes_each_fp32", PackBlock(model.blocks.front(), Dtype::kFloat32).bytes}};
+          {"packed_bytes_each_fp32", PackBlock(model.blocks.front(), Dtype::kFloat32).bytes},
+          {"packed_bytes_each_fp8_scaled",
+           PackBlock(quantised.blocks.front(), Dtype::kBFloat16).bytes}};
 }
 
 std::string Table(const Json& report) {
@@ -94,9 +98,9 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weig
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<CheckpointSource> source,
                              CheckpointSource::Open(weights, config));
   BLOCKSWAP_ASSIGN_OR_RETURN(const Family* family, DetectFamily(*source));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const ModelDescription model,
-                             DescribeModel(*family, *source, Dtype::kBFloat16,
-                                           Quantization::kNone));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(*family, *source, Dtype::kBFloat16, Quantization::kNone));
   const QwenImageConfig& qwen = model.qwen_image;
   Json report;
   report["family"] = model.family;
@@ -116,7 +120,10 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weig
                       {"zero_cond_t", qwen.zero_cond_t}};
   report["quantization"] =
       model.quantization == Quantization::kNone ? "none" : QuantizationText(model);
-  report["blocks"] = Blocks(model, *source);
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      const ModelDescription quantised,
+      DescribeModel(*family, *source, Dtype::kBFloat16, Quantization::kFp8Scaled));
+  report["blocks"] = Blocks(model, quantised, *source);
   report["adapter_targets_per_block"] = AdapterTargets(model.blocks.front());
   return report;
 }

@@ -41,6 +41,11 @@ TEST(InspectTest, SaysWhatACheckpointIsFromItsHeader) {
   const int64_t packed = (*report)["blocks"]["packed_bytes_each_bf16"].get<int64_t>();
   EXPECT_GE(packed, 2 * parameters);
   EXPECT_LT(packed, 2 * parameters + 32 * 256);
+  // A byte a value in the weights, two in biases and norms, and scales.
+  const int64_t quantised = (*report)["blocks"]["packed_bytes_each_fp8_scaled"].get<int64_t>();
+  EXPECT_GT(quantised, parameters);
+  EXPECT_LT(quantised, packed * 6 / 10);
+  EXPECT_EQ((*report)["quantization"], "none");
 }
 
 TEST(InspectTest, ExitsWithTheStatusOfItsError) {
