@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bus of a device: what was measured once, what the driver says of it now, and whether it is slower than it should be.
+// The bus of a device: what was measured, what the driver says now, whether it is too slow.
 #ifndef BLOCKSWAP_SERVER_DEVICE_DEVICE_LINK_H_
 #define BLOCKSWAP_SERVER_DEVICE_DEVICE_LINK_H_
 
@@ -19,8 +19,8 @@ struct MeasuredLink {
   bool operator==(const MeasuredLink&) const = default;
 };
 
-// The negotiated bus; zeros where the driver does not tell. A card at rest may lower the generation to save power, never the
-// number of lanes.
+// The negotiated bus; zeros where the driver does not tell. A card at rest may lower the generation
+// to save power, never the number of lanes.
 struct NegotiatedLink {
   int generation = 0, max_generation = 0;
   int width = 0, max_width = 0;  // lanes
@@ -30,8 +30,9 @@ struct NegotiatedLink {
 // The output of `link-test -o json`. InvalidArgument when a rate is missing.
 absl::StatusOr<MeasuredLink> ParseLinkTest(const std::string& json);
 
-// Empty, or one sentence that says what is slower than it should be: fewer lanes than both ends have, a lower generation while
-// `busy`, or a measured rate far below what the negotiated bus carries.
+// Empty, or one sentence that says what is slower than it should be: fewer lanes than both ends
+// have, a lower generation while `busy`, or a measured rate far below what the negotiated bus
+// carries.
 std::string LinkWarning(const NegotiatedLink& negotiated, const MeasuredLink& measured, bool busy);
 
 }  // namespace blockswap::server

@@ -22,8 +22,9 @@ struct LinkTesterOptions {
   std::chrono::milliseconds timeout{60000};     // for one device
 };
 
-// Owns: one thread, "link-test", which ends when every device has its figures. Thread safety: safe. A device that cannot be
-// measured stays without figures: plans then predict no times from its link.
+// Owns: one thread, "link-test", which ends when every device has its figures. Thread safety: safe.
+// A device that cannot be measured stays without figures: plans then predict no times from its
+// link.
 class LinkTester final {
  public:
   LinkTester(JobStore& store, DeviceTable& devices, LinkTesterOptions options);
