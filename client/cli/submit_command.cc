@@ -68,6 +68,12 @@ std::optional<LoadedJob> Load(Session& session, const Arguments& arguments, Exit
   return *std::move(job);
 }
 
+std::string StepText(double seconds) {
+  if (seconds <= 0) return "-";
+  return seconds < 1 ? absl::StrFormat("%.3f ms", 1e3 * seconds)
+                     : absl::StrFormat("%.3f s", seconds);
+}
+
 // What another amount of memory would change.
 std::string AlternativesText(const v1::PlanJobResponse& response, int width) {
   if (response.alternatives().empty()) return "";
@@ -76,8 +82,7 @@ std::string AlternativesText(const v1::PlanJobResponse& response, int width) {
     const double step =
         static_cast<double>(other.step_time().seconds()) + 1e-9 * other.step_time().nanos();
     table.AddRow({base::FormatByteSize(other.vram_budget_bytes()),
-                  other.fits() ? absl::StrCat(other.blocks_to_swap()) : "-",
-                  step > 0 ? absl::StrFormat("%.3f s", step) : "-",
+                  other.fits() ? absl::StrCat(other.blocks_to_swap()) : "-", StepText(step),
                   other.fits() ? base::FormatByteSize(other.h2d_bytes_per_step()) : "-",
                   other.saves()});
   }

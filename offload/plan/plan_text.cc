@@ -50,8 +50,10 @@ void AppendBytes(const char* what, int64_t bytes, std::string& text) {
 }
 
 void AppendTime(const char* what, absl::Duration time, std::string& text) {
-  absl::StrAppendFormat(&text, "  %-22s %12s\n", what,
-                        absl::StrFormat("%.3f s", absl::ToDoubleSeconds(time)));
+  const double seconds = absl::ToDoubleSeconds(time);
+  absl::StrAppendFormat(
+      &text, "  %-22s %12s\n", what,
+      seconds < 1 ? absl::StrFormat("%.3f ms", 1e3 * seconds) : absl::StrFormat("%.3f s", seconds));
 }
 
 // "0-3, 5, 7-9"

@@ -41,8 +41,10 @@ void ExplainActivations(const PlanRequest& request, const Candidate& candidate, 
   const ActivationChoice& choice = candidate.activations;
   const auto kept = std::count(choice.keeps.begin(), choice.keeps.end(), true);
   if (kept > 0) {
-    plan.notes.push_back(absl::StrCat(kept, " resident blocks keep their activations instead of ",
-                                      "recomputing them: memory was left for that"));
+    plan.notes.push_back(absl::StrCat(kept,
+                                      kept == 1 ? " resident block keeps its activations"
+                                                : " resident blocks keep their activations",
+                                      " instead of recomputing: memory was left for that"));
   }
   if (choice.num_offloaded > 0) {
     plan.notes.push_back(absl::StrCat("the inputs of ", choice.num_offloaded,
