@@ -12,6 +12,11 @@ namespace blockswap::worker::testing {
 // block.
 void MakeBlockMajor(offload::SwapPlan* plan);
 
+// All blocks stream, and share `slots` slots as one window in a training step; a forward-only pass
+// moves every second block alone. REQUIRES: h2d_only, granularity block, blocks that are alike; at
+// least half as many slots as blocks.
+void MakeWindow(offload::SwapPlan* plan, int slots);
+
 // Every `every`-th block (of those that are resident, when `only_resident`) keeps its activations.
 void KeepActivations(offload::SwapPlan* plan, int every, bool only_resident = true);
 

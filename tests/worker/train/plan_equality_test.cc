@@ -21,6 +21,7 @@ namespace {
 
 using testing::KeepActivations;
 using testing::MakeBlockMajor;
+using testing::MakeWindow;
 using testing::OffloadBoundaries;
 using testing::ReadRun;
 using testing::RunOptions;
@@ -175,6 +176,23 @@ TEST(PlanEqualityTest, MicroBatchesTogetherThroughEachBlock) {
     equality.Expect(absl::StrCat("together-", blocks), Swapping(blocks, 2), {}, MakeBlockMajor);
   }
   equality.Expect("together-one-slot", Swapping(4, 1), {}, MakeBlockMajor);
+}
+
+// What the planner makes of a budget when it can time the steps; samples leave some blocks in place.
+TEST(PlanEqualityTest, OneWindowOverAllWeightMemory) {
+  TinyJobOptions options;
+  options.max_steps = 4;
+  PlanEquality equality(options, {"training.gradient_accumulation_steps=2"});
+  offload::HostDeviceOptions slow;
+  slow.latency = absl::Milliseconds(1);
+  const std::string prompts =
+      absl::StrCat("sampling.prompts=", equality.job().root(), "/prompts.txt");
+  for (const int slots : {4, 5}) {
+    std::vector<std::string> overrides = Swapping(5, 2);
+    overrides.insert(overrides.end(), {prompts, "sampling.every_steps=2"});
+    equality.Expect(absl::StrCat("window-", slots), overrides, slow,
+                    [slots](offload::SwapPlan* plan) { MakeWindow(plan, slots); });
+  }
 }
 
 TEST(PlanEqualityTest, KeptActivations) {
