@@ -33,6 +33,12 @@ namespace {
 // attention. A stream's gradient before GELU is not there yet when the adapter's factors are copied
 // in the model's type, or a quantised weight is widened: the larger of them counts.
 //
+// Where few linears have adapters, attention's own backward is worse: both streams are there with
+// the gradients of the block's output, of attention's output and of the input (3), the output
+// itself (1), the joint gradients of the output and of q, k, v (4), and then those of each stream's
+// own (3, one of them a view where the batch is one sample); before these, the kernel's scratch
+// memory on the CPU, of which one thread's is counted.
+//
 // A quantised modulation is widened when a block's forward begins, with no more there than the
 // gradients of its output.
 //
@@ -72,12 +78,23 @@ class Stream {
   }
   int64_t BeforeItsTurn() const { return Kept() + rows(2); }
   int64_t AfterItsTurn() const { return KeptByAttention() + rows(2 + 2); }
+  int64_t AtAttention() const { return KeptByAttention() + rows(3 + 1 + 4); }
 
  private:
   const DoubleStreamShape& shape_;
   const StreamAdapters& adapters_;
   const int64_t tokens_;
 };
+
+// Of LibTorch's attention backward on the CPU: scores and their gradients for a tile of queries and
+// keys in fp32, and once more in a narrow type.
+int64_t AttentionScratchBytes(const DoubleStreamShape& shape, const TokenCounts& tokens) {
+  constexpr int64_t kKeysOfATile = 512;
+  const int64_t length = tokens.image + tokens.text;
+  const int64_t queries = length >= 768 ? 256 : length >= 192 ? 64 : 32;
+  const int64_t narrow = shape.dtype_bytes == kFloatBytes ? 0 : shape.dtype_bytes;
+  return 2 * queries * std::min(kKeysOfATile, length) * (kFloatBytes + narrow);
+}
 
 // Values of one block's modulation: a row to a sample, for two times where reference images have
 // their own.
@@ -110,9 +127,14 @@ int64_t BlockActivationBytes(const DoubleStreamShape& shape, const TokenCounts& 
   const int64_t copies = std::max(factor, shape.widened_weight_bytes);
   const bool trains = adapters.image.modulation || adapters.text.modulation;
   const int64_t at_gelu = std::max(image.AtItsGelu(copies) + text.AfterItsTurn(),
-                                   text.AtItsGelu(copies) + image.BeforeItsTurn()) +
-                          (trains ? ModulationValues(shape, tokens) * kFloatBytes : 0);
-  return std::max(at_gelu, image.rows(1) + text.rows(1) + shape.widened_modulation_bytes);
+                                   text.AtItsGelu(copies) + image.BeforeItsTurn());
+  const int64_t own_grads = tokens.batch == 1 ? 2 : 3;
+  const int64_t at_attention =
+      image.AtAttention() + text.AtAttention() +
+      std::max(image.rows(own_grads) + text.rows(own_grads), AttentionScratchBytes(shape, tokens));
+  const int64_t modulation_grads = trains ? ModulationValues(shape, tokens) * kFloatBytes : 0;
+  return std::max(std::max(at_gelu, at_attention) + modulation_grads,
+                  image.rows(1) + text.rows(1) + shape.widened_modulation_bytes);
 }
 
 int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens) {

@@ -27,6 +27,9 @@ using testing::TrainTiny;
 constexpr int64_t kSeed = 20261130;
 constexpr int kShapes = 40;
 constexpr double kMostAbove = 0.05, kMostBelow = 0.01;
+// Beside it, what no estimate has: scratch memory of LibTorch's kernels and small tensors. It shows
+// in jobs of less than a megabyte alone.
+constexpr double kSlackBytes = 32 << 10;
 
 // Uniform whole numbers, a function of (kSeed, shape).
 class Dice {
@@ -128,8 +131,9 @@ TEST(MemoryPredictionTest, PredictedPeaksAreWhatRunsTake) {
         static_cast<long long>(
             memory.measured.peak_bytes[static_cast<size_t>(offload::MemoryTag::kActivations)]),
         name.c_str());
-    EXPECT_LE(ratio, kMostAbove) << name << parts;
-    EXPECT_GE(ratio, -kMostBelow) << name << parts;
+    const double off = static_cast<double>(planned - measured);
+    EXPECT_LE(off, kMostAbove * static_cast<double>(measured) + kSlackBytes) << name << parts;
+    EXPECT_GE(off, -kMostBelow * static_cast<double>(measured) - kSlackBytes) << name << parts;
   }
 }
 
