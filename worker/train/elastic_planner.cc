@@ -98,6 +98,9 @@ absl::StatusOr<SwapPlan> ElasticPlanner::MakeSmaller(const SwapPlan& plan, int t
   const int64_t most = free > 0 ? std::min(now - 1, free) : now - 1;
   // One byte less, then one block, three, seven: a long way down takes few tries.
   const int64_t drop = SmallestBlock(job_->profile) * ((int64_t{1} << std::min(tries, 20)) - 1);
+  // A peak may have been somebody else's. From here on the limit says what is there, and every plan
+  // is measured by the same prediction.
+  extra_activation_bytes_ = 0;
   const std::optional<int64_t> old_limit = limit_bytes_;
   const int old_relaxation = relaxation_;
   absl::Status refusal = absl::ResourceExhaustedError("a plan of no bytes does not exist");
