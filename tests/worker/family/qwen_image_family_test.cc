@@ -78,9 +78,12 @@ TEST_F(QwenImageFamilyTest, CountsTensorsThatDoNotFit) {
 
 TEST_F(QwenImageFamilyTest, RefusesStoredTypesItCannotRead) {
   auto tensors = tensors_;
+  tensors[20].type = StoredType::kF8E5M2;
+  EXPECT_THAT(Describe(tensors, ConfigJson(config_)).status().ToString(),
+              HasSubstr("(type F8_E5M2, only F32, F16, BF16 and F8_E4M3 with scales are read)"));
   tensors[20].type = StoredType::kF8E4M3;
   EXPECT_THAT(Describe(tensors, ConfigJson(config_)).status().ToString(),
-              HasSubstr("(type F8_E4M3, only F32, F16 and BF16 are read)"));
+              HasSubstr("(type F8_E4M3 without scales"));
 }
 
 TEST_F(QwenImageFamilyTest, RefusesOptionsThatAreNotAvailable) {
