@@ -3,7 +3,7 @@
 
 #include <sys/prctl.h>
 
-#include <thread>
+#include "offload/base/mutex.h"
 
 namespace blockswap::bench {
 namespace {
@@ -18,7 +18,12 @@ PacedCompute::PacedCompute() { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
 
 void PacedCompute::Occupy(double seconds) {
   cursor_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  std::this_thread::sleep_until(cursor_ - kSpin);
+  {
+    base::Mutex mutex;
+    base::CondVar never;
+    base::MutexLock lock(mutex);
+    while (Clock::now() < cursor_ - kSpin) never.WaitUntil(mutex, cursor_ - kSpin);
+  }
   while (Clock::now() < cursor_) {
   }
 }
