@@ -147,8 +147,6 @@ absl::StatusOr<ModelDescription> DescribeModel(const Family& family, const Check
                                                Dtype dtype, Quantization quantization);
 // How many linears are quantised and how, for people; empty when none is.
 std::string QuantizationText(const ModelDescription& model);
-// Bytes of the widest copy that an op makes of one quantised weight, in the job's type.
-int64_t LargestDequantisedBytes(const ModelDescription& model);
 
 // Bytes of one tensor in a packed block. Codes and scales of a quantised weight are one tensor, the
 // scales at Fp8ScaleOffset: they cannot be parted.

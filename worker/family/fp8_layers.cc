@@ -83,13 +83,4 @@ std::string QuantizationText(const ModelDescription& model) {
                       blockwise, " with scales within a row)");
 }
 
-int64_t LargestDequantisedBytes(const ModelDescription& model) {
-  int64_t largest = 0;
-  ForEachQuantised(model, [&](const TensorSpec& tensor) {
-    if (!tensor.on_host)
-      largest = std::max(largest, tensor.fp8->num_values() * DtypeBytes(model.dtype));
-  });
-  return largest;
-}
-
 }  // namespace blockswap::worker
