@@ -42,7 +42,9 @@ ExitCode ShowResult(Session& session, const v1::Job& job) {
   const std::string directory = proto::ToPrintable(job.output_directory());
   if (!directory.empty()) session.out() << "outputs:  " << directory << "\n";
   if (job.state() == v1::JOB_STATE_SUCCEEDED && !directory.empty()) {
-    session.out() << "adapter:  " << proto::ToPrintable(AdapterFile(job)) << "\n";
+    const bool base_trains = job.spec().network().type() == "none";
+    session.out() << (base_trains ? "model:    " : "adapter:  ")
+                  << proto::ToPrintable(AdapterFile(job)) << "\n";
     if (!job.spec().sampling().prompts().empty())
       session.out() << "samples:  " << directory << "/samples\n";
   }

@@ -161,7 +161,7 @@ void Scheduler::SettleJob(const RunningAttempt& attempt, const Outcome& outcome,
     case OutcomeKind::kSucceeded:
       EndJob(job, JobState::kSucceeded, "SUCCEEDED", "finished");
       if (attempt.report.has_value() && !attempt.report->adapter_file.empty()) {
-        job.state_message = absl::StrCat("adapter: ", attempt.report->adapter_file);
+        job.state_message = absl::StrCat("wrote ", attempt.report->adapter_file);
       }
       return;
     case OutcomeKind::kCancelled:
