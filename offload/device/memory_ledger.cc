@@ -30,6 +30,13 @@ absl::string_view MemoryTagName(MemoryTag tag) {
   return "unknown";
 }
 
+void RaisePeaks(const MemorySnapshot& earlier, MemorySnapshot* snapshot) {
+  for (size_t tag = 0; tag < snapshot->peak_bytes.size(); ++tag) {
+    snapshot->peak_bytes[tag] = std::max(snapshot->peak_bytes[tag], earlier.peak_bytes[tag]);
+  }
+  snapshot->total_peak_bytes = std::max(snapshot->total_peak_bytes, earlier.total_peak_bytes);
+}
+
 absl::Status MemoryLedger::Charge(MemoryTag tag, int64_t bytes) {
   if (bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat("negative charge: ", bytes, " bytes"));

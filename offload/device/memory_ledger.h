@@ -28,6 +28,9 @@ struct MemorySnapshot {
   int64_t total_peak_bytes = 0;                         // peak of the sum
 };
 
+// Raises the peaks of `snapshot` to those of an earlier one, taken before the peaks were reset.
+void RaisePeaks(const MemorySnapshot& earlier, MemorySnapshot* snapshot);
+
 // Thread safety: safe. Errors: ResourceExhausted naming tag, asked, in use and budget; nothing is charged then.
 class MemoryLedger {
  public:

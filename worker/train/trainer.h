@@ -135,11 +135,12 @@ class Trainer {
   bool state_is_whole_ = true;  // false while an update is under way
   int threads_ = 1;
   int metrics_failures_ = 0;
-  offload::SwapStats stats_before_;  // what the self-test moved is no step's
-  int64_t first_step_ = 0;           // the attempt began after it
-  int64_t peak_before_ = 0;          // device bytes, of earlier plans
-  int64_t learned_bytes_ = 0;        // by which the present plan's prediction was too low
-  int64_t refused_available_ = -1;   // device bytes for which there was no plan
+  offload::SwapStats stats_before_;       // what the self-test moved is no step's
+  int64_t first_step_ = 0;                // the attempt began after it
+  int64_t peak_before_ = 0;               // device bytes, of earlier plans
+  offload::MemorySnapshot peaks_before_;  // the same by purpose, as far as the ledger knows
+  int64_t learned_bytes_ = 0;             // by which the present plan's prediction was too low
+  int64_t refused_available_ = -1;        // device bytes for which there was no plan
   bool speed_learned_ = false;
   struct {
     absl::Duration compute, step;

@@ -126,6 +126,7 @@ void Trainer::RefreshBeyondBudget() {
 
 void Trainer::StartPeaks() {
   peak_before_ = std::max(peak_before_, session_->peak_bytes());
+  offload::RaisePeaks(session_->runtime()->ledger().Snapshot(), &peaks_before_);
   session_->ResetPeaks();
 }
 
@@ -297,6 +298,7 @@ void Trainer::ReportMemory() {
       {"edge_weights", planned.edge_bytes},   {"adapter", planned.adapter_bytes},
       {"optimizer", planned.optimizer_bytes}, {"activations", planned.activation_bytes}};
   report.measured = session_->runtime()->ledger().Snapshot();
+  offload::RaisePeaks(peaks_before_, &report.measured);
   report.host_rss_bytes = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
   report.host_pinned_bytes = stats.pinned_bytes;
   report.host_master_bytes = stats.host_master_bytes;

@@ -261,6 +261,22 @@ TEST(TrainerTest, CheckpointsAndSamplesAreMadeOnRequest) {
   EXPECT_THAT(reporter.samples, Contains(HasSubstr("step-00000002.png")));
 }
 
+TEST(TrainerTest, PeaksByPurposeOutliveSamplingAndNewPlans) {
+  TinyJobOptions options;
+  options.max_steps = 2;
+  const TinyJob job(options);
+  NullReporter reporter;
+  RunOptions run;
+  run.overrides = {absl::StrCat("sampling.prompts=", job.root(), "/prompts.txt"),
+                   "sampling.every_steps=1"};
+  ASSERT_EQ(TrainTiny(job, "run", run, &reporter).code, ExitCode::kOk);
+  ASSERT_FALSE(reporter.memories.empty());
+  const offload::MemorySnapshot& last = reporter.memories.back().measured;
+  const auto activations = static_cast<size_t>(offload::MemoryTag::kActivations);
+  EXPECT_GT(last.peak_bytes[activations], 0);
+  EXPECT_GE(last.total_peak_bytes, last.peak_bytes[activations]);
+}
+
 TEST(TrainerTest, LatentsWithoutADecoderAreKeptAndSaidSo) {
   TinyJobOptions options;
   options.latent_channels = 4;
