@@ -182,16 +182,11 @@ absl::StatusOr<LinkMeasurement> MeasureWith(DeviceRuntime* device, const LinkTri
   LinkMeasurement measured;
   measured.h2d_bytes_per_second = bytes / down_seconds;
   measured.d2h_bytes_per_second = bytes / up_seconds;
-  const double overlap = std::min(both.down_seconds, both.up_seconds);
+  // Averages of copies that began together: what the slower one still moves when the faster has
+  // ended counts with it, for small trials tell nothing finer.
+  measured.duplex_h2d_bytes_per_second = bytes / both.down_seconds;
+  measured.duplex_d2h_bytes_per_second = bytes / both.up_seconds;
   const double whole = std::max(both.down_seconds, both.up_seconds);
-  // What was left of the slower direction when the faster had ended went at its own full rate.
-  const double left = std::min(bytes, (whole - overlap) * (both.down_seconds > both.up_seconds
-                                                               ? measured.h2d_bytes_per_second
-                                                               : measured.d2h_bytes_per_second));
-  measured.duplex_h2d_bytes_per_second =
-      (both.down_seconds > both.up_seconds ? bytes - left : bytes) / overlap;
-  measured.duplex_d2h_bytes_per_second =
-      (both.down_seconds > both.up_seconds ? bytes : bytes - left) / overlap;
   measured.duplex_factor = std::clamp((down_seconds + up_seconds) / whole, 1.0, 2.0);
   measured.pageable_bytes_per_second = bytes / pageable_seconds;
   measured.latency = absl::Seconds(small_seconds / kSmallCopies);

@@ -20,7 +20,7 @@ struct LinkTrial {
 struct LinkMeasurement {
   double h2d_bytes_per_second = 0;
   double d2h_bytes_per_second = 0;
-  double duplex_h2d_bytes_per_second = 0;  // while the other direction is busy too
+  double duplex_h2d_bytes_per_second = 0;  // of a copy that begins together with one the other way
   double duplex_d2h_bytes_per_second = 0;
   // Time one after the other over time at once: 2 when the directions do not share anything, 1 when
   // they take turns.
