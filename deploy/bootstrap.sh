@@ -16,9 +16,15 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev libfiu-dev
   # build
   cmake ninja-build g++ pkg-config ccache mold python3-venv
+  # packages: cpack asks dpkg-shlibdeps; tests of the unit ask systemd-analyze
+  dpkg-dev systemd
   # tests: promtool, fault injection, a client for the HTTP port
   prometheus fiu-utils strace curl ca-certificates
 )
+# A browser for the built-in page. Ubuntu has it as a snap only, which containers cannot install: its test says that it is skipped.
+if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
+  packages+=(chromium chromium-driver)
+fi
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 fail() {

@@ -66,7 +66,6 @@ build() {
   toolchain="$(deploy/toolchain-dir.sh)"
   say "build"
   export CCACHE_BASEDIR="${root}" CCACHE_NOHASHDIR=1
-  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
   cmake --preset release >"${state}/configure.log" || {
     cat "${state}/configure.log" >&2
     fail "configuring failed"
@@ -119,7 +118,7 @@ PYTHON
   address="http://127.0.0.1:${port}/metrics"
   say "metrics: curl -s ${address}"
   curl -fsS "${address}" >"${state}/metrics.txt"
-  grep -E '^blockswap_(swap_(bytes|transfers|stall_seconds|prefetch)_total|swap_blocks|worker_device_memory_peak_bytes|train_steps_total)' \
+  grep -E '^blockswap_(swap_(bytes|transfers|stall_seconds|prefetch)_total|swap_blocks|worker_device_memory_use_peak_bytes|train_steps_total)' \
     "${state}/metrics.txt" || fail "the server exports no swap metrics"
   awk '/^blockswap_swap_bytes_total\{.*direction="h2d"/ { sum += $NF } END { exit !(sum > 0) }' "${state}/metrics.txt" ||
     fail "no byte went from host to device: nothing was swapped"

@@ -4,5 +4,7 @@
 namespace blockswap::server {
 
 const char* BuildRevision() { return BLOCKSWAP_COMMIT; }
+const char* BuildTorch() { return BLOCKSWAP_BUILD_TORCH; }
+const char* BuildCuda() { return BLOCKSWAP_BUILD_CUDA; }
 
 }  // namespace blockswap::server

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <pthread.h>
+#include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "server/base/log.h"
+#include "server/base/reason.h"
+#include "server/build_revision.h"
 #include "server/config/server_config.h"
 #include "server/daemon.h"
 #include "server/rpc/spec_inspector.h"
+#include "server/serve.h"
+#include "server/store/schema.h"
+#include "server/store/store_file.h"
 
 namespace {
 
@@ -22,26 +25,28 @@ using blockswap::server::Daemon;
 using blockswap::server::ServerConfig;
 
 constexpr int kUsage = 2;
+// Somebody has to look at the state store: another start would end the same way.
+constexpr int kStoreUnusable = 3;
+constexpr char kCheckStore[] = "--check-store";
 
-// Blocked in this thread before any other starts, so that all inherit it; only sigwait ever sees
-// them.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  return signals;
+int ExitCodeOf(const absl::Status& status) {
+  const bool is_store = absl::IsDataLoss(status) ||
+                        blockswap::server::ReasonOf(status) == blockswap::server::kStoreTooNew;
+  return is_store ? kStoreUnusable : EXIT_FAILURE;
 }
 
-int WaitForSignal(const sigset_t& signals) {
-  int signal = 0;
-  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) {
-    blockswap::server::LogWarning("SIGHUP: the settings are read at the start only");
+int CheckStore(const ServerConfig& config) {
+  const std::string file = blockswap::server::StoreFileOf(config.state_dir);
+  const auto check = blockswap::server::CheckStoreFile(file);
+  if (!check.ok()) {
+    std::fprintf(stderr, "blockswapd: %s\n", std::string(check.status().message()).c_str());
+    return ExitCodeOf(check.status());
   }
-  return signal;
+  std::printf("%s: %s, %lld bytes, schema %d (this blockswapd: %d)\n", file.c_str(),
+              check->problems.empty() ? "sound" : "damaged", static_cast<long long>(check->bytes),
+              check->schema_version, blockswap::server::CurrentSchemaVersion());
+  for (const std::string& problem : check->problems) std::printf("  %s\n", problem.c_str());
+  return check->problems.empty() ? EXIT_SUCCESS : kStoreUnusable;
 }
 
 int Serve(const ServerConfig& config, const sigset_t& signals) {
@@ -49,28 +54,19 @@ int Serve(const ServerConfig& config, const sigset_t& signals) {
   auto daemon = Daemon::Start(config, std::make_unique<blockswap::server::SpecInspector>(roots));
   if (!daemon.ok()) {
     std::fprintf(stderr, "blockswapd: %s\n", std::string(daemon.status().message()).c_str());
-    return EXIT_FAILURE;
+    return ExitCodeOf(daemon.status());
   }
-  WaitForSignal(signals);
-  // A second signal speeds the stop up; when none came, the thread that waits for it is woken by
-  // one of ours.
-  std::atomic<bool> stopped{false};
-  std::thread impatience([&daemon, &signals, &stopped] {
-    WaitForSignal(signals);
-    if (!stopped.load()) (*daemon)->Hurry();
-  });
-  (*daemon)->Stop();
-  stopped.store(true);
-  pthread_kill(impatience.native_handle(), SIGTERM);
-  impatience.join();
+  blockswap::server::ServeUntilStopped(**daemon, signals);
   return EXIT_SUCCESS;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const sigset_t signals = BlockSignals();
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const sigset_t signals = blockswap::server::BlockStopSignals();
+  blockswap::server::ForbidCoreDumps();
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool checks_store = std::erase(arguments, kCheckStore) > 0;
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof(self));
   const std::string program = length > 0 ? std::string(self, static_cast<size_t>(length)) : argv[0];
@@ -84,9 +80,12 @@ int main(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
   if (config->print_version) {
-    std::printf("blockswapd %s\n", BLOCKSWAP_VERSION);
+    std::printf("blockswapd %s (%s), gRPC %s, string ABI %d\n", BLOCKSWAP_VERSION,
+                blockswap::server::BuildRevision(), grpc::Version().c_str(),
+                _GLIBCXX_USE_CXX11_ABI);
     return EXIT_SUCCESS;
   }
+  if (checks_store) return CheckStore(*config);
   spdlog::set_default_logger(spdlog::stderr_logger_mt("blockswapd"));
   spdlog::set_level(spdlog::level::from_str(config->log_level));
   spdlog::flush_on(spdlog::level::info);

@@ -21,7 +21,6 @@ toolchain="$(deploy/toolchain-dir.sh)"
 
 # Objects of another checkout of the same sources serve as well: paths are taken relative to this one.
 export CCACHE_BASEDIR="${root}" CCACHE_NOHASHDIR=1
-export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 cmake --preset release -B "${build}" || fail "configuring failed"
 cmake --build "${build}" -j "${jobs}" || fail "building failed"
 
@@ -34,7 +33,7 @@ status=0
 export OMP_WAIT_POLICY=passive
 ctest --test-dir "${build}" --output-on-failure -j "${jobs}" --output-junit "${root}/${reports}/ctest.xml" ||
   status=1
-BLOCKSWAP_BIN_DIR="$(cd "${build}" && pwd)/bin" "${toolchain}/venv/bin/python" -m pytest tests/interop \
+BLOCKSWAP_BIN_DIR="$(cd "${build}" && pwd)/bin" "${toolchain}/venv/bin/python" -m pytest tests/interop tests/deploy \
   -p no:cacheprovider --junitxml "${reports}/interop.xml" || status=1
 
 "${toolchain}/venv/bin/python" - "${reports}" <<'PYTHON' || status=1

@@ -14,7 +14,8 @@
 namespace {
 
 int RunVersion(int /*argc*/, char** /*argv*/) {
-  std::printf("blockswap-worker %s, libtorch %s\n", BLOCKSWAP_VERSION, BLOCKSWAP_TORCH_VERSION);
+  std::printf("blockswap-worker %s, LibTorch %s, CUDA %s, string ABI %d\n", BLOCKSWAP_VERSION,
+              BLOCKSWAP_TORCH_VERSION, BLOCKSWAP_CUDA_VERSION, _GLIBCXX_USE_CXX11_ABI);
   return 0;
 }
 

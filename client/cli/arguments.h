@@ -17,28 +17,43 @@ namespace blockswap::cli {
 
 struct Arguments {
   std::string command;  // "submit", "server info"
-  std::string server;
+  Endpoint endpoint;    // what the flags say
   Format format = Format::kTable;
   bool colour = true;
 
   JobSource source;                                   // submit, plan, validate; update: overrides
-  std::string id;                                     // submit
+  std::string id;                                     // submit, retry
   bool follow = false;                                // submit, logs
   bool wait = false;                                  // submit
   bool dry_run = false;                               // submit
   std::string device_profile;                         // plan
   bool quiet = false;                                 // submit
+  std::vector<std::string> columns;                   // of tables; empty: the usual ones
   std::vector<std::string> jobs;                      // ids or their beginnings
+  std::string checkpoint = "latest";                  // retry; checkpoints get and delete: a step
+  std::string device;                                 // devices drain, undrain
+  bool outputs = false;                               // delete
+  bool yes = false;                                   // delete, checkpoints delete, token revoke
+  absl::Duration every = absl::Seconds(2);            // top
+  bool once = false;                                  // top
+  std::string shell;                                  // completion
   bool all = false;                                   // list
   std::string state;                                  // list
   std::vector<std::string> labels;                    // list
   bool now = false;                                   // cancel
-  std::string reason;                                 // cancel
-  std::string etag;                                   // update
+  std::string reason;                                 // cancel, drain, queue pause
+  std::string etag;                                   // update, delete
   std::string wait_for = "terminal";                  // wait
   absl::Duration timeout = absl::InfiniteDuration();  // wait
   std::optional<int64_t> tail;                        // logs
   int attempt = 0;                                    // logs
+  std::string token;                                  // token revoke: number or name
+  std::string role, tenant, token_name;               // token create
+  absl::Duration expires = absl::InfiniteDuration();  // token create
+  std::string token_output;                           // token create: file for the secret
+  std::string context;                                // context use, add, remove
+  bool replace = false;                               // context add
+  bool origin = false;                                // config view
   bool csv = false;                                   // metrics
   std::vector<std::string> series;                    // metrics
 };

@@ -31,8 +31,8 @@ std::string LossText(Session& session, const v1::Job& job) {
 }
 
 ExitCode ShowResult(Session& session, const v1::Job& job) {
-  if (session.json()) {
-    session.PrintJson(job);
+  if (session.structured()) {
+    session.Print(job);
     return ExitCodeOf(job.state());
   }
   session.out() << JobId(job.name()) << " " << Coloured(job.state(), session.colour()) << "\n";

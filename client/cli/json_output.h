@@ -13,6 +13,9 @@ namespace blockswap::cli {
 // Ends with a newline. `pretty` is for one document; otherwise the whole message is one line.
 std::string ToJson(const google::protobuf::Message& message, bool pretty);
 
+// The same as one YAML document.
+std::string ToYaml(const google::protobuf::Message& message);
+
 }  // namespace blockswap::cli
 
 #endif  // BLOCKSWAP_CLIENT_CLI_JSON_OUTPUT_H_

@@ -27,8 +27,8 @@ ExitCode RunLogs(Session& session, const Arguments& arguments) {
   if (arguments.tail.has_value()) request.set_tail_lines(*arguments.tail);
   const absl::Status status =
       (*client)->StreamJobLogs(request, client::StreamOptions(), [&](const v1::LogChunk& chunk) {
-        if (session.json()) {
-          session.out() << ToJson(chunk, /*pretty=*/false);
+        if (session.structured()) {
+          session.PrintItem(chunk);
         } else if (session.surroundings().out_is_terminal) {
           session.out() << proto::ToPrintable(chunk.text());
         } else {

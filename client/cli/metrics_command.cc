@@ -4,35 +4,26 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/call.h"
 #include "client/cli/commands.h"
-#include "client/cli/job_lookup.h"
 #include "client/cli/table.h"
 #include "proto/text/utf8.h"
 
 namespace blockswap::cli {
+namespace {
 
-ExitCode RunMetrics(Session& session, const Arguments& arguments) {
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
-  const absl::StatusOr<v1::Job> job = FindJob(**client, arguments.jobs[0]);
-  if (!job.ok()) return session.Fail(job.status());
-  v1::ListMetricPointsRequest request;
-  request.set_name(job->name());
-  for (const std::string& series : arguments.series) request.add_series(series);
-  const absl::StatusOr<v1::ListMetricPointsResponse> response =
-      (*client)->ListMetricPoints(request);
-  if (!response.ok()) return session.Fail(response.status());
-  if (session.json()) {
-    session.PrintJson(*response);
+// One row a step, one column a series; a series may lack a step.
+ExitCode ShowSeries(const Session& session, const Arguments& arguments,
+                    const v1::ListMetricPointsResponse& response) {
+  if (session.structured()) {
+    session.Print(response);
     return kOk;
   }
-
-  // One row a step, one column a series; a series may lack a step.
   std::vector<std::string> header = {"step"};
   std::map<int64_t, std::vector<std::string>> rows;
-  const size_t columns = static_cast<size_t>(response->series_size());
+  const size_t columns = static_cast<size_t>(response.series_size());
   for (size_t i = 0; i < columns; ++i) {
-    const v1::MetricSeries& series = response->series(static_cast<int>(i));
+    const v1::MetricSeries& series = response.series(static_cast<int>(i));
     header.push_back(proto::ToPrintable(series.name()));
     for (const v1::MetricPoint& point : series.points()) {
       std::vector<std::string>& row = rows[point.step()];
@@ -56,6 +47,22 @@ ExitCode RunMetrics(Session& session, const Arguments& arguments) {
   }
   session.out() << table.Render(session.table_width());
   return kOk;
+}
+
+}  // namespace
+
+ExitCode RunMetrics(Session& session, const Arguments& arguments) {
+  return CallForJob(
+      session, arguments,
+      [&arguments](client::ServerClient& client, const v1::Job& job) {
+        v1::ListMetricPointsRequest request;
+        request.set_name(job.name());
+        for (const std::string& series : arguments.series) request.add_series(series);
+        return client.ListMetricPoints(request);
+      },
+      [&](const v1::ListMetricPointsResponse& response) {
+        return ShowSeries(session, arguments, response);
+      });
 }
 
 }  // namespace blockswap::cli

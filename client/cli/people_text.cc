@@ -59,7 +59,7 @@ std::string Ago(const google::protobuf::Timestamp& timestamp, absl::Time now) {
 
 std::string LocalTime(const google::protobuf::Timestamp& timestamp) {
   if (timestamp.seconds() == 0) return "-";
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", ToTime(timestamp), absl::LocalTimeZone());
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S %Z", ToTime(timestamp), absl::LocalTimeZone());
 }
 
 proto::ProgressFigures ToFigures(const v1::Progress& progress) {
@@ -73,6 +73,10 @@ proto::ProgressFigures ToFigures(const v1::Progress& progress) {
     figures.device_memory = base::FormatByteSize(progress.device_bytes());
   figures.stall_ratio = progress.stall_ratio();
   figures.phase = progress.phase();
+  if (progress.phase_bytes_total() > 0) {
+    absl::StrAppend(&figures.phase, " ", base::FormatByteSize(progress.phase_bytes_done()), " of ",
+                    base::FormatByteSize(progress.phase_bytes_total()));
+  }
   return figures;
 }
 

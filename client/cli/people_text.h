@@ -27,7 +27,7 @@ std::string JobId(const std::string& name);
 absl::Time ToTime(const google::protobuf::Timestamp& timestamp);
 // "4m 05s ago", "-" when not set.
 std::string Ago(const google::protobuf::Timestamp& timestamp, absl::Time now);
-// "2026-01-31 12:00:00" in local time, "-" when not set.
+// "2026-01-31 12:00:00 CET" in local time, "-" when not set.
 std::string LocalTime(const google::protobuf::Timestamp& timestamp);
 
 proto::ProgressFigures ToFigures(const v1::Progress& progress);

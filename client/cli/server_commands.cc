@@ -5,10 +5,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "client/cli/call.h"
 #include "client/cli/commands.h"
-#include "client/cli/json_output.h"
+#include "client/cli/listing.h"
+#include "client/cli/pages.h"
 #include "client/cli/people_text.h"
-#include "client/cli/table.h"
 #include "offload/base/byte_size.h"
 #include "proto/text/utf8.h"
 
@@ -33,70 +34,72 @@ std::string LinkText(const v1::Device& device) {
                          link.d2h_bytes_per_second() / 1e9, link.duplex_factor());
 }
 
-}  // namespace
-
-ExitCode RunDevices(Session& session, const Arguments&) {
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
-  v1::ListDevicesResponse devices;
-  v1::ListDevicesRequest request;
-  do {
-    absl::StatusOr<v1::ListDevicesResponse> page = (*client)->ListDevices(request);
-    if (!page.ok()) return session.Fail(page.status());
-    devices.mutable_devices()->MergeFrom(page->devices());
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
-
-  if (session.format() == Format::kJson) {
-    session.PrintJson(devices);
-    return kOk;
-  }
-  Table table({"DEVICE", "HEALTH", "FREE", "TOTAL", "LINK", "JOB", "DESCRIPTION"});
-  for (const v1::Device& device : devices.devices()) {
-    if (session.format() == Format::kJsonLines) session.out() << ToJson(device, /*pretty=*/false);
-    if (session.format() == Format::kName)
-      session.out() << proto::ToPrintable(DeviceId(device)) << "\n";
-    table.AddRow({DeviceId(device), HealthText(device), base::FormatByteSize(device.free_bytes()),
-                  base::FormatByteSize(device.total_bytes()), LinkText(device),
-                  device.job().empty() ? "-" : JobId(device.job()), device.description()});
-  }
-  if (session.format() == Format::kTable) session.out() << table.Render(session.table_width());
+ExitCode ShowDevices(const Session& session, const Arguments& arguments,
+                     const v1::ListDevicesResponse& devices) {
+  const ExitCode code = PrintListing<v1::Device>(
+      session, arguments, devices, devices.devices(),
+      [](const v1::Device& device) { return proto::ToPrintable(DeviceId(device)); },
+      {{"DEVICE", DeviceId},
+       {"HEALTH", HealthText},
+       {"FREE", [](const v1::Device& device) { return base::FormatByteSize(device.free_bytes()); }},
+       {"TOTAL",
+        [](const v1::Device& device) { return base::FormatByteSize(device.total_bytes()); }},
+       {"LINK", LinkText},
+       {"JOB",
+        [](const v1::Device& device) { return device.job().empty() ? "-" : JobId(device.job()); }},
+       {"UUID", [](const v1::Device& device) { return device.uuid(); }, true},
+       {"LOCKABLE",
+        [](const v1::Device& device) { return base::FormatByteSize(device.lockable_bytes()); },
+        true},
+       {"DESCRIPTION", [](const v1::Device& device) { return device.description(); }}});
   for (const v1::Device& device : devices.devices()) {
     if (!device.link_warning().empty()) {
       session.err() << "warning: " << proto::ToPrintable(DeviceId(device)) << ": "
                     << proto::ToPrintable(device.link_warning()) << "\n";
     }
   }
-  return kOk;
+  return code;
+}
+
+std::string ServerText(const v1::ServerInfo& info) {
+  std::string text;
+  const auto row = [&text](const char* label, const std::string& value) {
+    if (!value.empty()) absl::StrAppendFormat(&text, "%-15s%s\n", label, proto::ToPrintable(value));
+  };
+  row("version:", absl::StrCat(info.version(), info.commit().empty() ? "" : " ", info.commit()));
+  row("started:", Ago(info.start_time(), absl::Now()));
+  row("accepts jobs:", info.accepting_jobs() ? "yes" : "no");
+  row("architectures:", absl::StrJoin(info.architectures(), ", "));
+  row("metrics:", info.metrics_address());
+  row("state:", info.state_directory());
+  row("models:", info.models_root());
+  row("datasets:", info.datasets_root());
+  row("outputs:", info.outputs_root());
+  return text;
+}
+
+}  // namespace
+
+ExitCode RunDevices(Session& session, const Arguments& arguments) {
+  return CallServer(
+      session,
+      [](client::ServerClient& client) {
+        return ReadPages(client, &client::ServerClient::ListDevices,
+                         &v1::ListDevicesResponse::mutable_devices, v1::ListDevicesRequest());
+      },
+      [&](const v1::ListDevicesResponse& devices) {
+        return ShowDevices(session, arguments, devices);
+      });
 }
 
 ExitCode RunServerInfo(Session& session, const Arguments&) {
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
-  const absl::StatusOr<v1::ServerInfo> info = (*client)->GetServerInfo();
-  if (!info.ok()) return session.Fail(info.status());
-  if (session.json()) {
-    session.PrintJson(*info);
-    return kOk;
-  }
-  const auto row = [&session](const char* label, const std::string& value) {
-    if (!value.empty())
-      session.out() << absl::StrFormat("%-15s%s\n", label, proto::ToPrintable(value));
-  };
-  row("version:", absl::StrCat(info->version(), info->commit().empty() ? "" : " ", info->commit()));
-  row("started:", Ago(info->start_time(), absl::Now()));
-  row("accepts jobs:", info->accepting_jobs() ? "yes" : "no");
-  row("architectures:", absl::StrJoin(info->architectures(), ", "));
-  row("metrics:", info->metrics_address());
-  row("state:", info->state_directory());
-  row("models:", info->models_root());
-  row("datasets:", info->datasets_root());
-  row("outputs:", info->outputs_root());
-  return kOk;
+  return CallServer(
+      session, &client::ServerClient::GetServerInfo,
+      [&session](const v1::ServerInfo& info) { return session.Show(info, ServerText(info)); });
 }
 
 ExitCode RunVersion(Session& session, const Arguments&) {
-  if (session.json()) {
+  if (session.structured()) {
     session.out() << absl::StrCat("{\"version\": \"", BLOCKSWAP_VERSION, "\"}\n");
   } else {
     session.out() << "blockswap " << BLOCKSWAP_VERSION << "\n";

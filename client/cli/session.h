@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cli/endpoint.h"
 #include "client/cli/exit_code.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/server_client.h"
@@ -21,22 +22,28 @@ namespace blockswap::cli {
 struct Surroundings {
   std::ostream* out = nullptr;  // data
   std::ostream* err = nullptr;  // messages and progress
+  std::istream* in = nullptr;   // answers; null: nobody to ask
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   bool colour = false;
   int width = 80;                  // of the terminal
-  std::string server_variable;     // BLOCKSWAP_SERVER
+  Endpoint variables;              // BLOCKSWAP_CONTEXT, BLOCKSWAP_SERVER, ...
+  std::string contexts_file;       // empty: there is none
   bool handles_interrupts = true;  // Ctrl-C detaches
 };
 
 Surroundings SystemSurroundings();
 
-enum class Format { kTable, kJson, kJsonLines, kName };
+enum class Format { kTable, kWide, kJson, kJsonLines, kYaml, kName };
 
 class Session final {
  public:
-  Session(const Surroundings& surroundings, const std::string& server, Format format)
-      : surroundings_(surroundings), server_(server), format_(format) {}
+  Session(const Surroundings& surroundings, const Endpoint& flags, Format format)
+      : surroundings_(surroundings), flags_(flags), format_(format) {}
+
+  // The server and what it is shown, by flags, environment, context and default. NotFound: no such
+  // context. InvalidArgument: the contexts file is none.
+  absl::StatusOr<ResolvedEndpoint> FindEndpoint() const;
 
   // Connects at the first call. Cancelled after Interrupt.
   absl::StatusOr<client::ServerClient*> Client();
@@ -48,11 +55,19 @@ class Session final {
   std::ostream& err() const { return *surroundings_.err; }
   const Surroundings& surroundings() const { return surroundings_; }
   Format format() const { return format_; }
-  bool json() const { return format_ == Format::kJson || format_ == Format::kJsonLines; }
+  // Output is for programs: messages whole, in one of the three notations.
+  bool structured() const {
+    return format_ == Format::kJson || format_ == Format::kJsonLines || format_ == Format::kYaml;
+  }
   int table_width() const { return surroundings_.out_is_terminal ? surroundings_.width : 0; }
   bool colour() const { return surroundings_.colour && surroundings_.out_is_terminal; }
 
-  void PrintJson(const google::protobuf::Message& message) const;
+  // REQUIRES: structured().
+  void Print(const google::protobuf::Message& message) const;
+  // The message for programs, `text` for people. Returns kOk.
+  ExitCode Show(const google::protobuf::Message& message, const std::string& text) const;
+  // One of many that are printed as they come: a line, or a document of YAML.
+  void PrintItem(const google::protobuf::Message& message) const;
   // Prints the error with all its violations and what may help, and returns its exit code.
   ExitCode Fail(const absl::Status& status) const;
   // The same with violations that were found on this side already.
@@ -61,7 +76,7 @@ class Session final {
 
  private:
   const Surroundings surroundings_;
-  const std::string server_;
+  const Endpoint flags_;
   const Format format_;
   mutable base::Mutex mutex_;
   std::unique_ptr<client::ServerClient> client_ ABSL_GUARDED_BY(mutex_);

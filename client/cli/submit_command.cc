@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/call.h"
 #include "client/cli/commands.h"
 #include "client/cli/follow.h"
 #include "client/cli/interrupt.h"
@@ -123,19 +124,14 @@ ExitCode RunSubmit(Session& session, const Arguments& arguments) {
 
   if (arguments.dry_run) {
     PrintWarnings(session, job->warnings());
-    if (session.json()) {
-      session.PrintJson(*job);
-    } else {
-      session.out() << PlanText(job->plan());
-    }
-    return kOk;
+    return session.Show(*job, PlanText(job->plan()));
   }
   const bool stays = arguments.follow || arguments.wait;
-  if (session.json() && !stays) {
-    session.PrintJson(*job);
+  if (session.structured() && !stays) {
+    session.Print(*job);
     return kOk;
   }
-  if (!session.json()) PrintSubmitted(session, arguments, *job);
+  if (!session.structured()) PrintSubmitted(session, arguments, *job);
   if (arguments.follow) return FollowJob(session, *job);
   return arguments.wait ? AwaitJob(session, *job) : kOk;
 }
@@ -144,40 +140,34 @@ ExitCode RunPlan(Session& session, const Arguments& arguments) {
   ExitCode code = kOk;
   const std::optional<LoadedJob> source = Load(session, arguments, &code);
   if (!source.has_value()) return code;
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
   v1::PlanJobRequest request;
   *request.mutable_spec() = source->spec;
   request.set_device_profile(arguments.device_profile);
-  const absl::StatusOr<v1::PlanJobResponse> response = (*client)->PlanJob(request);
-  if (!response.ok()) return session.Fail(response.status());
-  PrintWarnings(session, response->warnings());
-  if (session.json()) {
-    session.PrintJson(*response);
-    return kOk;
-  }
-  session.out() << PlanText(response->plan()) << AlternativesText(*response, session.table_width())
-                << "on " << proto::ToPrintable(response->device()) << ", " << response->num_items()
-                << " items, " << response->total_steps() << " steps\n";
-  return kOk;
+  return CallServer(
+      session, [&request](client::ServerClient& client) { return client.PlanJob(request); },
+      [&session](const v1::PlanJobResponse& response) {
+        PrintWarnings(session, response.warnings());
+        return session.Show(
+            response,
+            absl::StrCat(PlanText(response.plan()),
+                         AlternativesText(response, session.table_width()), "on ",
+                         proto::ToPrintable(response.device()), ", ", response.num_items(),
+                         " items, ", response.total_steps(), " steps\n"));
+      });
 }
 
 ExitCode RunValidate(Session& session, const Arguments& arguments) {
   ExitCode code = kOk;
   const std::optional<LoadedJob> source = Load(session, arguments, &code);
   if (!source.has_value()) return code;
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
-  const absl::StatusOr<v1::Job> job =
-      (*client)->CreateJob(MakeRequest(*source, "", /*validate_only=*/true));
-  if (!job.ok()) return session.Fail(job.status());
-  PrintWarnings(session, job->warnings());
-  if (session.json()) {
-    session.PrintJson(*job);
-  } else {
-    session.out() << "valid: " << proto::ToPrintable(arguments.source.file) << "\n";
-  }
-  return kOk;
+  const v1::CreateJobRequest request = MakeRequest(*source, "", /*validate_only=*/true);
+  return CallServer(
+      session, [&request](client::ServerClient& client) { return client.CreateJob(request); },
+      [&](const v1::Job& job) {
+        PrintWarnings(session, job.warnings());
+        return session.Show(
+            job, absl::StrCat("valid: ", proto::ToPrintable(arguments.source.file), "\n"));
+      });
 }
 
 }  // namespace blockswap::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// wait, watch and cancel: what is done with a job that runs.
+// wait and watch: stay with a job while it runs.
 #include <algorithm>
 #include <memory>
 
@@ -26,9 +26,12 @@ bool HasRun(v1::JobState state) {
 }
 
 void PrintEvent(const Session& session, const v1::JobEvent& event) {
-  if (event.type() == v1::JobEvent::TYPE_SNAPSHOT_END && !session.json()) return;
-  session.out() << (session.json() ? ToJson(event, /*pretty=*/false)
-                                   : absl::StrCat(EventLine(event), "\n"));
+  if (event.type() == v1::JobEvent::TYPE_SNAPSHOT_END && !session.structured()) return;
+  if (session.structured()) {
+    session.PrintItem(event);
+  } else {
+    session.out() << EventLine(event) << "\n";
+  }
   session.out().flush();
 }
 
@@ -50,7 +53,7 @@ ExitCode WaitForOne(Session& session, const Arguments& arguments, const v1::Job&
     return kStillRunning;
   }
   *end = *reached;
-  if (!session.json())
+  if (!session.structured())
     session.out() << JobId(end->name()) << " " << Coloured(end->state(), session.colour()) << "\n";
   if (for_running && HasRun(end->state())) return kOk;
   return ExitCodeOf(end->state());
@@ -80,7 +83,7 @@ ExitCode RunWait(Session& session, const Arguments& arguments) {
     // is told.
     if (worst == kOk) worst = code;
   }
-  if (session.json()) session.PrintJson(ended);
+  if (session.structured()) session.Print(ended);
   return worst;
 }
 
@@ -101,33 +104,13 @@ ExitCode RunWatch(Session& session, const Arguments& arguments) {
   }
   const absl::StatusOr<v1::Job> job = FindJob(**client, arguments.jobs[0]);
   if (!job.ok()) return session.Fail(job.status());
-  if (!session.json() && session.surroundings().out_is_terminal) return FollowJob(session, *job);
+  if (!session.structured() && session.surroundings().out_is_terminal)
+    return FollowJob(session, *job);
   const absl::StatusOr<v1::Job> end =
       WatchJob(session, job->name(), absl::InfiniteFuture(), IsTerminal,
                [&session](const v1::JobEvent& event) { PrintEvent(session, event); });
   if (session.interrupted()) return Detached(session, job->name());
   return end.ok() ? ExitCodeOf(end->state()) : session.Fail(end.status());
-}
-
-ExitCode RunCancel(Session& session, const Arguments& arguments) {
-  const absl::StatusOr<client::ServerClient*> client = session.Client();
-  if (!client.ok()) return session.Fail(client.status());
-  const absl::StatusOr<v1::Job> job = FindJob(**client, arguments.jobs[0]);
-  if (!job.ok()) return session.Fail(job.status());
-  v1::CancelJobRequest request;
-  request.set_name(job->name());
-  request.set_mode(arguments.now ? v1::CancelJobRequest::MODE_NOW
-                                 : v1::CancelJobRequest::MODE_GRACEFUL);
-  request.set_reason(arguments.reason);
-  const absl::StatusOr<v1::Job> cancelled = (*client)->CancelJob(request);
-  if (!cancelled.ok()) return session.Fail(cancelled.status());
-  if (session.json()) {
-    session.PrintJson(*cancelled);
-  } else {
-    session.out() << JobId(cancelled->name()) << " "
-                  << Coloured(cancelled->state(), session.colour()) << "\n";
-  }
-  return kOk;
 }
 
 }  // namespace blockswap::cli

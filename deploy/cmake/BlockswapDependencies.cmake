@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds every library the project uses; each one that is missing is named with the package that brings it.
 
+include(BlockswapToolkits)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
@@ -85,6 +86,7 @@ if(BLOCKSWAP_WITH_TORCH)
                         "torch 2.11.0 there, or configure with -DBLOCKSWAP_WITH_TORCH=OFF.")
   endif()
   list(GET _torch_candidates 0 BLOCKSWAP_TORCH_ROOT)
+  blockswap_check_torch("${BLOCKSWAP_TORCH_ROOT}" ${BLOCKSWAP_WITH_CUDA} BLOCKSWAP_TORCH_VERSION)
   # torch_cpu and c10 alone: TorchConfig.cmake would drag CUDA discovery in, and linking torch_cuda costs 230 MiB of
   # memory and a slow start; the worker loads the CUDA backend by dlopen only when its device is a CUDA device.
   add_library(blockswap_torch INTERFACE)
@@ -93,8 +95,7 @@ if(BLOCKSWAP_WITH_TORCH)
   target_link_libraries(blockswap_torch INTERFACE
     ${BLOCKSWAP_TORCH_ROOT}/lib/libtorch_cpu.so ${BLOCKSWAP_TORCH_ROOT}/lib/libc10.so)
   target_link_options(blockswap_torch INTERFACE -Wl,-rpath,${BLOCKSWAP_TORCH_ROOT}/lib)
-  target_compile_definitions(blockswap_torch INTERFACE
-    BLOCKSWAP_TORCH_VERSION="2.11.0" BLOCKSWAP_TORCH_LIB_DIR="${BLOCKSWAP_TORCH_ROOT}/lib")
+  target_compile_definitions(blockswap_torch INTERFACE BLOCKSWAP_TORCH_VERSION="${BLOCKSWAP_TORCH_VERSION}")
   add_library(blockswap::torch ALIAS blockswap_torch)
 endif()
 
@@ -113,6 +114,7 @@ if(BLOCKSWAP_WITH_CUDA)
   endif()
   _blockswap_require(BLOCKSWAP_CUDA_INCLUDE "the CUDA 13 runtime header" "of the CUDA toolkit, or let deploy/bootstrap.sh fetch it")
   _blockswap_require(BLOCKSWAP_CUDART_STATIC "the static CUDA 13 runtime" "of the CUDA toolkit, or let deploy/bootstrap.sh fetch it")
+  blockswap_check_cuda("${BLOCKSWAP_CUDA_INCLUDE}" BLOCKSWAP_CUDA_VERSION)
   add_library(blockswap_cudart INTERFACE)
   target_include_directories(blockswap_cudart SYSTEM INTERFACE ${BLOCKSWAP_CUDA_INCLUDE})
   target_link_libraries(blockswap_cudart INTERFACE ${BLOCKSWAP_CUDART_STATIC} Threads::Threads dl rt)

@@ -23,6 +23,10 @@ add_library(blockswap_torch_warnings INTERFACE)
 target_compile_options(blockswap_torch_warnings INTERFACE -Wno-old-style-cast -Wno-shadow)
 
 add_library(blockswap_sanitizer INTERFACE)
+if(NOT BLOCKSWAP_SANITIZER STREQUAL "" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 with a sanitizer takes a member of std::regex's scanner for uninitialised.
+  target_compile_options(blockswap_sanitizer INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+endif()
 if(BLOCKSWAP_SANITIZER STREQUAL "address")
   target_compile_options(blockswap_sanitizer INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
@@ -30,15 +34,29 @@ if(BLOCKSWAP_SANITIZER STREQUAL "address")
 elseif(BLOCKSWAP_SANITIZER STREQUAL "thread")
   target_compile_options(blockswap_sanitizer INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread>)
   target_link_options(blockswap_sanitizer INTERFACE -fsanitize=thread)
+elseif(BLOCKSWAP_SANITIZER STREQUAL "fuzzer")
+  # Coverage of our code for libFuzzer; the targets in tests/fuzz link the driver.
+  target_compile_options(blockswap_sanitizer INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(blockswap_sanitizer INTERFACE -fsanitize=address,undefined)
 elseif(NOT BLOCKSWAP_SANITIZER STREQUAL "")
-  message(FATAL_ERROR "BLOCKSWAP_SANITIZER is '${BLOCKSWAP_SANITIZER}'; it may be empty, address or thread")
+  message(FATAL_ERROR "BLOCKSWAP_SANITIZER is '${BLOCKSWAP_SANITIZER}'; it may be empty, address, thread or fuzzer")
 endif()
+
+# The distributions' g++ links programs position independent; their symbols are bound at the start and read only from then on.
+# Checks of stack and buffers as Ubuntu's g++ makes them by itself, Debian's not; not beside a sanitizer, which has its own.
+add_library(blockswap_hardening INTERFACE)
+if(BLOCKSWAP_SANITIZER STREQUAL "" AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_options(blockswap_hardening INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+endif()
+target_link_options(blockswap_hardening INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
 
 find_program(BLOCKSWAP_CCACHE ccache)
 if(BLOCKSWAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The precompiled header needs the sloppiness, else every source that uses it misses.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${BLOCKSWAP_CCACHE})
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${BLOCKSWAP_CCACHE})
 endif()
 find_program(BLOCKSWAP_MOLD mold)
 if(BLOCKSWAP_MOLD AND BLOCKSWAP_SANITIZER STREQUAL "")
@@ -46,7 +64,7 @@ if(BLOCKSWAP_MOLD AND BLOCKSWAP_SANITIZER STREQUAL "")
 endif()
 
 function(_blockswap_configure target scope)
-  target_link_libraries(${target} ${scope} $<BUILD_INTERFACE:blockswap_sanitizer>)
+  target_link_libraries(${target} ${scope} $<BUILD_INTERFACE:blockswap_sanitizer> $<BUILD_INTERFACE:blockswap_hardening>)
   if(NOT scope STREQUAL "INTERFACE")
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:blockswap_warnings>)
   endif()
@@ -107,13 +125,15 @@ function(blockswap_test)
     set(ARG_TIMEOUT 300)
   endif()
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  set(_blockswap_tsan "")
-  if(BLOCKSWAP_SANITIZER STREQUAL "thread")
+  set(_blockswap_sanitized "")
+  if(BLOCKSWAP_SANITIZER STREQUAL "address")
+    set(_blockswap_sanitized "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp")
+  elseif(BLOCKSWAP_SANITIZER STREQUAL "thread")
     # The distribution's gRPC is not instrumented, see the file.
-    set(_blockswap_tsan "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
+    set(_blockswap_sanitized "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   endif()
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "BLOCKSWAP_BIN_DIR=${CMAKE_BINARY_DIR}/bin;BLOCKSWAP_SOURCE_DIR=${PROJECT_SOURCE_DIR};${_blockswap_tsan};${ARG_ENVIRONMENT}")
+    ENVIRONMENT "BLOCKSWAP_BIN_DIR=${CMAKE_BINARY_DIR}/bin;BLOCKSWAP_SOURCE_DIR=${PROJECT_SOURCE_DIR};${_blockswap_sanitized};${ARG_ENVIRONMENT}")
 endfunction()
 
 function(blockswap_benchmark)

@@ -51,4 +51,22 @@ int64_t MasterFileBytes(int fd) {
   return fstat(fd, &facts) == 0 ? static_cast<int64_t>(facts.st_blocks) * kStatUnit : 0;
 }
 
+std::vector<bool> ReadyMasterBlocks(int fd) {
+  MasterFileControl control;
+  if (pread(fd, &control, sizeof(control), 0) != static_cast<ssize_t>(sizeof(control))) return {};
+  // The size is what the file has room for, whatever its start says.
+  struct stat facts {};
+  if (fstat(fd, &facts) != 0) return {};
+  const int64_t room =
+      (static_cast<int64_t>(facts.st_size) - static_cast<int64_t>(sizeof(control))) /
+      static_cast<int64_t>(sizeof(MasterFileBlock));
+  if (control.start.num_blocks > room) return {};
+  std::vector<MasterFileBlock> blocks(control.start.num_blocks);
+  const size_t bytes = blocks.size() * sizeof(MasterFileBlock);
+  if (pread(fd, blocks.data(), bytes, sizeof(control)) != static_cast<ssize_t>(bytes)) return {};
+  std::vector<bool> ready;
+  for (const MasterFileBlock& block : blocks) ready.push_back(block.state == kMasterReady);
+  return ready;
+}
+
 }  // namespace blockswap::base

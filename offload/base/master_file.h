@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -24,12 +25,29 @@ struct MasterFileStart {
   static MasterFileStart For(const std::string& key);
 };
 
+// What follows the start: how the blocks are laid out, then one entry a block.
+struct MasterFileControl {
+  MasterFileStart start;  // num_blocks is written last
+  uint64_t layout = 0;    // checksum of the blocks' sizes
+};
+
+enum MasterBlockState : uint32_t { kMasterEmpty = 0, kMasterReady = 1, kMasterSpoilt = 2 };
+struct MasterFileBlock {
+  // Of MasterBlockState, atomic: release after the checksum and the bytes, acquire before them.
+  uint32_t state = kMasterEmpty;
+  int32_t filler = 0;  // process that filled it, for messages
+  uint64_t checksum = 0;
+};
+
 // A sealable memory file for weights with this key (at most 64 characters); the caller closes it.
 // ResourceExhausted, Unavailable.
 absl::StatusOr<int> CreateMasterFile(const std::string& key);
 
 // What the file takes of memory now.
 int64_t MasterFileBytes(int fd);
+
+// Which blocks' bytes are there; empty when no worker has laid the file out.
+std::vector<bool> ReadyMasterBlocks(int fd);
 
 }  // namespace blockswap::base
 

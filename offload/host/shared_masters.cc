@@ -27,7 +27,13 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr off_t kLayoutLock = 0;  // byte of the control area; block i has byte i + 1
 constexpr absl::Duration kPollInterval = absl::Milliseconds(5);
 
-enum State : uint32_t { kEmpty = 0, kReady = 1, kSpoilt = 2 };
+using base::kMasterEmpty;
+using base::kMasterReady;
+using base::kMasterSpoilt;
+
+std::atomic_ref<uint32_t> State(base::MasterFileBlock& block) {
+  return std::atomic_ref<uint32_t>(block.state);
+}
 
 absl::Status Errno(const std::string& what) {
   const int error = errno;
@@ -67,21 +73,10 @@ bool LockWithin(int fd, off_t byte, absl::Duration patience) {
 
 }  // namespace
 
-struct SharedMasters::Control {
-  base::MasterFileStart start;  // num_blocks is written last
-  uint64_t layout;              // checksum of the blocks' sizes
-};
-
-struct SharedMasters::BlockControl {
-  std::atomic<uint32_t> state;  // release after the checksum and the bytes, acquire before them
-  int32_t filler;               // process that filled it, for messages
-  uint64_t checksum;
-};
-
 SharedMasters::SharedMasters(int fd, std::vector<int64_t> sizes, const Options& options)
     : fd_(fd), sizes_(std::move(sizes)), options_(options) {
-  control_bytes_ =
-      PageCeil(static_cast<int64_t>(sizeof(Control) + sizes_.size() * sizeof(BlockControl) + 64));
+  control_bytes_ = PageCeil(static_cast<int64_t>(
+      sizeof(base::MasterFileControl) + sizes_.size() * sizeof(base::MasterFileBlock) + 64));
   file_bytes_ = control_bytes_;
   for (const int64_t bytes : sizes_) {
     offsets_.push_back(file_bytes_);
@@ -113,7 +108,7 @@ absl::Status SharedMasters::LayOut(const std::string& key) {
 }
 
 absl::Status SharedMasters::LayOutLocked(const std::string& key) {
-  Control control;
+  base::MasterFileControl control;
   const base::MasterFileStart wanted = base::MasterFileStart::For(key);
   if (pread(fd_, &control, sizeof(control), 0) <
           static_cast<ssize_t>(sizeof(base::MasterFileStart)) ||
@@ -140,15 +135,16 @@ absl::Status SharedMasters::LayOutLocked(const std::string& key) {
   fcntl(fd_, F_ADD_SEALS, kSeals);
   if ((fcntl(fd_, F_GET_SEALS) & kSeals) != kSeals) return Errno("cannot seal the shared masters");
   BLOCKSWAP_ASSIGN_OR_RETURN(control_, MapSharedPages(fd_, 0, control_bytes_));
-  auto* const mapped = reinterpret_cast<Control*>(control_);
+  auto* const mapped = reinterpret_cast<base::MasterFileControl*>(control_);
   mapped->layout = layout;
   std::atomic_ref<uint32_t>(mapped->start.num_blocks).store(static_cast<uint32_t>(sizes_.size()));
   return absl::OkStatus();
 }
 
-SharedMasters::BlockControl& SharedMasters::control_of(int block) const {
-  static_assert(sizeof(Control) % alignof(BlockControl) == 0);
-  return reinterpret_cast<BlockControl*>(control_ + sizeof(Control))[block];
+base::MasterFileBlock& SharedMasters::control_of(int block) const {
+  static_assert(sizeof(base::MasterFileControl) % alignof(base::MasterFileBlock) == 0);
+  return reinterpret_cast<base::MasterFileBlock*>(control_ +
+                                                  sizeof(base::MasterFileControl))[block];
 }
 
 absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
@@ -163,7 +159,7 @@ absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
 }
 
 bool SharedMasters::IsReady(int block) const {
-  return control_of(block).state.load(std::memory_order_acquire) == kReady;
+  return State(control_of(block)).load(std::memory_order_acquire) == kMasterReady;
 }
 
 SharedMasters::Outcome SharedMasters::Unusable(std::string why) {
@@ -172,13 +168,13 @@ SharedMasters::Outcome SharedMasters::Unusable(std::string why) {
 }
 
 SharedMasters::Outcome SharedMasters::CheckReady(int block, absl::Span<const std::byte> bytes) {
-  BlockControl& control = control_of(block);
+  base::MasterFileBlock& control = control_of(block);
   const uint64_t found = base::Checksum(bytes);
-  if (control.state.load(std::memory_order_acquire) == kReady && found == control.checksum) {
+  if (State(control).load(std::memory_order_acquire) == kMasterReady && found == control.checksum) {
     found_bytes_ += sizes_[block];
     return {.usable = true, .was_there = true, .why = ""};
   }
-  control.state.store(kSpoilt, std::memory_order_release);
+  State(control).store(kMasterSpoilt, std::memory_order_release);
   return Unusable(
       absl::StrCat("the shared master of block ", block, ", filled by process ", control.filler,
                    ", has another checksum than when it was filled; it is read from the "
@@ -187,20 +183,20 @@ SharedMasters::Outcome SharedMasters::CheckReady(int block, absl::Span<const std
 
 absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span<std::byte> mapped,
                                                            const BlockReader& read) {
-  BlockControl& control = control_of(block);
+  base::MasterFileBlock& control = control_of(block);
   const off_t byte = kLayoutLock + 1 + block;
-  if (control.state.load(std::memory_order_acquire) == kEmpty) {
+  if (State(control).load(std::memory_order_acquire) == kMasterEmpty) {
     if (!LockWithin(fd_, byte, options_.patience)) {
       return Unusable(absl::StrCat("another job has been reading block ", block, " for ",
                                    absl::FormatDuration(options_.patience),
                                    "; it is read into memory of this job's own"));
     }
     const absl::Cleanup unlock = [this, byte] { Unlock(fd_, byte); };
-    if (control.state.load(std::memory_order_acquire) == kEmpty) {
+    if (State(control).load(std::memory_order_acquire) == kMasterEmpty) {
       control.filler = static_cast<int32_t>(getpid());
       BLOCKSWAP_RETURN_IF_ERROR(read(block, mapped));
       control.checksum = base::Checksum(mapped);
-      control.state.store(kReady, std::memory_order_release);
+      State(control).store(kMasterReady, std::memory_order_release);
       filled_bytes_ += sizes_[block];
       return Outcome{.usable = true, .was_there = false, .why = ""};
     }

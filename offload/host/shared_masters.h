@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "offload/base/master_file.h"
 #include "offload/host/block_reader.h"
 #include "offload/host/pinned_arena.h"
 
@@ -68,13 +69,10 @@ class SharedMasters {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  struct Control;
-  struct BlockControl;
-
   SharedMasters(int fd, std::vector<int64_t> sizes, const Options& options);
   absl::Status LayOut(const std::string& key);
   absl::Status LayOutLocked(const std::string& key);
-  BlockControl& control_of(int block) const;
+  base::MasterFileBlock& control_of(int block) const;
   Outcome CheckReady(int block, absl::Span<const std::byte> bytes);
   Outcome Unusable(std::string why);
 

@@ -28,8 +28,8 @@ struct ActivationBytes {
 };
 
 // The peak is in the backward of some block, or around the blocks (embedding, head, loss), where
-// every saved input and kept activation is held. With offloading, the inputs of two blocks are
-// under way.
+// every saved input and kept activation is held. With offloading, one more input is there than
+// stays, and the inputs of the block that computes and of the one before it.
 ActivationBytes ActivationPeak(const ModelProfile& model, int micro_batches,
                                const ActivationChoice& choice);
 

@@ -56,6 +56,7 @@ struct ModelProfile {
   int64_t optimizer_bytes = 0;
   int64_t boundary_bytes = 0;            // saved block inputs of one micro-batch, all blocks together
   int64_t block_activation_bytes = 0;    // peak of one block's recompute and backward
+  int64_t last_block_activation_bytes = 0;  // the same of the last block, where it does less than the others; 0: it does not
   int64_t edge_activation_bytes = 0;     // peak of what happens outside the blocks (embedding, head, loss), conditioning included
   int64_t conditioning_bytes = 0;        // of one micro-batch, alive in every phase of it; beside the three peaks above
   int64_t gradient_bytes = 0;            // base that trains: the largest gradient of one block's weights, on the device at a time

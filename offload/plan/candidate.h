@@ -41,6 +41,8 @@ struct Candidate {
   std::vector<int> streamed;      // ascending
   std::vector<int> mastered;      // blocks with a host copy of their own, ascending
   std::vector<SlotGroup> groups;  // h2d_only
+  // Of one micro-batch, where some transfers of the groups wait for others; no visits: none does.
+  TransferSchedule training;
   std::vector<ExchangeList> exchange_lists;
   ActivationChoice activations;
   int slots = 0;

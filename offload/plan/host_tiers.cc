@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/byte_size.h"
+#include "offload/plan/shortfall.h"
 
 namespace blockswap::offload {
 namespace {
@@ -88,11 +89,15 @@ absl::Status CheckPinning(const PlanRequest& request, const Candidate& candidate
   if (request.constraints.pin_policy != PinPolicy::kRequired) return absl::OkStatus();
   const int64_t limit = request.lockable_bytes;
   if (candidate.host_bytes <= limit) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "page-locked host memory too small: needed ", base::FormatByteSize(candidate.host_bytes),
-      " for ", candidate.mastered.size(), " streamed blocks (pinned_memory required), available ",
-      base::FormatByteSize(limit), "; would fit: pinned_memory auto, a higher RLIMIT_MEMLOCK",
-      " (ulimit -l), or a lower blocks_to_swap"));
+  constexpr char kWouldFit[] =
+      "pinned_memory auto, a higher RLIMIT_MEMLOCK (ulimit -l), or a lower blocks_to_swap";
+  return WithShortfall(
+      absl::FailedPreconditionError(absl::StrCat(
+          "page-locked host memory too small: needed ", base::FormatByteSize(candidate.host_bytes),
+          " for ", candidate.mastered.size(),
+          " streamed blocks (pinned_memory required), available ", base::FormatByteSize(limit),
+          "; would fit: ", kWouldFit)),
+      {"locked_memory", candidate.host_bytes, limit, kWouldFit});
 }
 
 }  // namespace blockswap::offload

@@ -7,19 +7,25 @@
 #include <utility>
 
 #include "offload/plan/block_costs.h"
+#include "offload/plan/few_blocks.h"
 #include "offload/plan/host_tiers.h"
+#include "offload/plan/kept_activations.h"
 
 namespace blockswap::offload {
 namespace {
 
-// Of blocks, in all simulations of each of the two phases: planning must not take a second.
+// Of blocks, in all simulations of each phase: planning must not take a second.
 constexpr int kMostVisits = 200000;
 constexpr int kRingSizes[] = {2, 1, 3, 4, 6, 8, 12, 16, 24, kWindow};
 constexpr int kMostForwardSlots = 8;
 // Models of up to this many blocks are searched beyond the next neighbours.
 constexpr size_t kSmallModel = 12;
+constexpr size_t kMostDelay = 2;  // transfers that one waits for
+// More than another order of loads gains: what is slower by as much is not looked at.
+constexpr double kOrderGain = 0.05;
 constexpr double kGain = 1 - 1e-7;
 constexpr int kAsNumbered = -1;  // the division of the user's numbering
+constexpr int kOfFewBlocks = -2;
 
 bool IsStreamed(const SlotGroup& group, int block) {
   return std::binary_search(group.blocks.begin(), group.blocks.end(), block);
@@ -28,6 +34,34 @@ bool IsStreamed(const SlotGroup& group, int block) {
 bool IsStreamed(const std::vector<SlotGroup>& groups, int block) {
   return std::any_of(groups.begin(), groups.end(),
                      [block](const SlotGroup& group) { return IsStreamed(group, block); });
+}
+
+BlockCosts CostsOf(const PlanRequest& request, const Budgets& budgets, const Candidate& candidate) {
+  return MakeCosts(request, AssignTiers(request, budgets, candidate).tier_of,
+                   candidate.activations);
+}
+
+// A block goes into the smallest slots that hold it, which must be those of its group.
+bool SizesAreApart(const std::vector<BlockProfile>& blocks, const std::vector<SlotGroup>& groups) {
+  const auto bytes = [&blocks](int block) { return blocks[static_cast<size_t>(block)].bytes; };
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // the smallest block and the largest
+  for (const SlotGroup& group : groups) {
+    const auto [least, most] =
+        std::minmax_element(group.blocks.begin(), group.blocks.end(),
+                            [&](int a, int b) { return bytes(a) < bytes(b); });
+    ranges.emplace_back(bytes(*least), bytes(*most));
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first <= ranges[i - 1].second) return false;
+  }
+  return true;
+}
+
+bool ShareSlots(const std::vector<SlotGroup>& groups, const Transfer& a, const Transfer& b) {
+  return std::any_of(groups.begin(), groups.end(), [&](const SlotGroup& group) {
+    return IsStreamed(group, a.load) && IsStreamed(group, b.load);
+  });
 }
 
 SlotGroup Replaced(SlotGroup group, size_t index, int block) {
@@ -65,23 +99,59 @@ PlacementSearch::PlacementSearch(const PlanRequest& request, const Budgets& budg
       simulations_left_(most_simulations_) {}
 
 std::optional<TimedPlacement> PlacementSearch::Time(std::vector<SlotGroup> groups) {
+  if (!SizesAreApart(request_.model.blocks, groups)) return std::nullopt;
   TimedPlacement placement;
   placement.candidate = MakeGroupCandidate(request_, std::move(groups), activations_);
   Candidate& candidate = placement.candidate;
   if (!Fits(candidate, budgets_) || !CheckPinning(request_, candidate).ok()) return std::nullopt;
   KeepActivations(request_, budgets_, candidate);
   --simulations_left_;
-  const HostTiers tiers = AssignTiers(request_, budgets_, candidate);
-  const BlockCosts costs = MakeCosts(request_, tiers.tier_of, candidate.activations);
   const TransferSchedule schedule =
       GroupSchedule(PassKind::kTraining, static_cast<int>(candidate.num_blocks), candidate.groups,
                     /*micro_batches=*/1);
-  const CycleTimes times =
-      SimulateCycle(schedule, PassKind::kTraining, TransferMode::kH2dOnly, costs);
-  const double repeats = activations_.block_major ? 1 : request_.micro_batches;
-  placement.step_seconds = times.cycle * repeats;
-  placement.compute_seconds = times.compute * repeats;
+  const CycleTimes times = SimulateCycle(schedule, PassKind::kTraining, TransferMode::kH2dOnly,
+                                         CostsOf(request_, budgets_, candidate));
+  placement.step_seconds = times.cycle * Repeats();
+  placement.compute_seconds = times.compute * Repeats();
   return placement;
+}
+
+double PlacementSearch::Repeats() const {
+  return activations_.block_major ? 1 : request_.micro_batches;
+}
+
+void PlacementSearch::ReorderLoads(TimedPlacement& placement) {
+  Candidate& candidate = placement.candidate;
+  const bool few = candidate.num_blocks <= kFewBlocks;
+  if (candidate.groups.size() < 2 && !few) return;
+  const BlockCosts costs = CostsOf(request_, budgets_, candidate);
+  TransferSchedule best = GroupSchedule(PassKind::kTraining, static_cast<int>(candidate.num_blocks),
+                                        candidate.groups, 1);
+  bool improved = true;
+  const auto consider = [&](std::optional<TransferSchedule> changed) {
+    if (!changed.has_value() || simulations_left_ <= 0) return;
+    --simulations_left_;
+    const double seconds =
+        Repeats() *
+        SimulateCycle(*changed, PassKind::kTraining, TransferMode::kH2dOnly, costs).cycle;
+    if (seconds >= placement.step_seconds * kGain) return;
+    placement.step_seconds = seconds;
+    candidate.training = best = *std::move(changed);
+    improved = true;
+  };
+  while (improved) {
+    improved = false;
+    for (size_t index = 0; index < best.transfers.size(); ++index) {
+      for (size_t later = 1; later <= kMostDelay; ++later) {
+        consider(DelayTransfer(best, index, later));
+      }
+      for (size_t other = few ? index + 1 : best.transfers.size(); other < best.transfers.size();
+           ++other) {
+        if (!ShareSlots(candidate.groups, best.transfers[index], best.transfers[other])) continue;
+        consider(SwapLoads(best, index, other));
+      }
+    }
+  }
 }
 
 void PlacementSearch::Keep(TimedPlacement placement) {
@@ -99,10 +169,7 @@ void PlacementSearch::TryAway(const Division& division, size_t set,
   const int most = MostAway(request_.model, members);
   const bool last = set + 1 == division.size();
   // Fewer residents leave room to keep activations, which may gain more.
-  int deeper = request_.constraints.checkpointing == Toggle::kAuto &&
-                       request_.model.blocks[0].kept_activation_bytes > 0
-                   ? (division.size() == 1 ? most : 4)
-                   : 0;
+  int deeper = MayKeepActivations(request_) ? (division.size() == 1 ? most : 4) : 0;
   for (int away = 0; away <= most && simulations_left_ > 0; ++away) {
     const std::optional<SlotGroup> group = BuildGroup(time_, members, away, ring_size_);
     if (group.has_value()) groups.push_back(*group);
@@ -202,13 +269,47 @@ void PlacementSearch::MoveBlocks(TimedPlacement& placement, bool is_fixed, bool 
   }
 }
 
+void PlacementSearch::TryEverything() {
+  const ModelProfile& model = request_.model;
+  const std::vector<BlockProfile>& blocks = model.blocks;
+  const bool alike = std::all_of(blocks.begin(), blocks.end(), [&](const BlockProfile& block) {
+    return block.bytes == blocks[0].bytes;
+  });
+  // For alike blocks a window is the best there is.
+  if (blocks.size() > kFewBlocks || alike) return;
+  tried_everything_ = true;
+  const Candidate resident = MakeGroupCandidate(request_, {}, activations_);
+  const int64_t weight_bytes =
+      budgets_.device_bytes == 0
+          ? 0
+          : budgets_.device_bytes - (resident.device_bytes - resident.resident_bytes);
+  const BlockCosts costs = MakeCosts(request_, /*tiers=*/{}, activations_);
+  FewBlocks few(model, weight_bytes, costs.h2d);
+  if (MayKeepActivations(request_)) few.TrySparing();
+  TimedPlacement best = found_.front();
+  few.ForEach([&] { return best.step_seconds * kGain / Repeats(); },
+              [&](const std::vector<SlotGroup>& groups) {
+                std::optional<TimedPlacement> next = Time(groups);
+                if (!next.has_value()) return simulations_left_ > 0;
+                if (next->step_seconds < best.step_seconds * (1 + kOrderGain)) ReorderLoads(*next);
+                if (next->step_seconds < best.step_seconds * kGain) {
+                  best = *std::move(next);
+                  best.ring_size = kWindow;
+                  best.division = kOfFewBlocks;
+                }
+                return simulations_left_ > 0 && best.step_seconds * kGain > best.compute_seconds;
+              });
+  if (best.division == kOfFewBlocks) Keep(std::move(best));
+}
+
 const TimedPlacement& PlacementSearch::Choose() const {
   const TimedPlacement& best = found_.front();
   const TimedPlacement* chosen = &best;
   for (const TimedPlacement& placement : found_) {
     const bool plain = placement.ring_size == kDefaultRingSize;
-    // A ring of two is worth a little time; among equals the one with fewer masters is taken.
-    const double allowed = best.step_seconds * (plain ? 1 + kWorthwhileGain : 1 / kGain);
+    // A ring of two is worth a little time, for the masters of others; few blocks have few of them.
+    const double allowed =
+        best.step_seconds * (plain && !tried_everything_ ? 1 + kWorthwhileGain : 1 / kGain);
     if (placement.step_seconds < allowed &&
         (placement.candidate.host_bytes < chosen->candidate.host_bytes || plain)) {
       chosen = &placement;
@@ -245,8 +346,14 @@ std::optional<TimedPlacement> PlacementSearch::Find(std::optional<int> ring_size
   std::sort(found_.begin(), found_.end(), IsFaster);
   for (TimedPlacement& placement : found_) {
     MoveBlocks(placement, /*is_fixed=*/ring_size.has_value(), /*within_lists=*/false);
+    ReorderLoads(placement);
   }
   std::sort(found_.begin(), found_.end(), IsFaster);
+  if (!ring_size.has_value()) {
+    simulations_left_ = most_simulations_;
+    TryEverything();
+    std::sort(found_.begin(), found_.end(), IsFaster);
+  }
   return Choose();
 }
 
@@ -288,41 +395,6 @@ void ChooseForwardOnly(const PlanRequest& request, const BlockCosts& costs, Cand
     }
   }
   candidate.groups = std::move(best);
-}
-
-void KeepActivations(const PlanRequest& request, const Budgets& budgets, Candidate& candidate) {
-  if (request.constraints.checkpointing != Toggle::kAuto || budgets.device_bytes == 0) return;
-  const std::vector<BlockProfile>& blocks = request.model.blocks;
-  std::vector<int> order;
-  for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
-    const bool streamed =
-        std::binary_search(candidate.streamed.begin(), candidate.streamed.end(), block);
-    if (!streamed && blocks[static_cast<size_t>(block)].kept_activation_bytes > 0) {
-      order.push_back(block);
-    }
-  }
-  const auto worth = [&blocks](int block) {
-    const BlockProfile& profile = blocks[static_cast<size_t>(block)];
-    return profile.forward_flops / static_cast<double>(profile.kept_activation_bytes);
-  };
-  // Late blocks hold theirs for the shortest time.
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return worth(a) != worth(b) ? worth(a) > worth(b) : a > b;
-  });
-  ActivationChoice choice = candidate.activations;
-  choice.keeps.resize(blocks.size(), false);
-  const int64_t before =
-      ActivationPeak(request.model, request.micro_batches, candidate.activations).device;
-  const int64_t spare = budgets.device_bytes - candidate.device_bytes;
-  for (const int block : order) {
-    choice.keeps[static_cast<size_t>(block)] = true;
-    if (ActivationPeak(request.model, request.micro_batches, choice).device - before <= spare) {
-      continue;
-    }
-    choice.keeps[static_cast<size_t>(block)] = false;
-    break;
-  }
-  SetActivations(request, choice, candidate);
 }
 
 }  // namespace blockswap::offload

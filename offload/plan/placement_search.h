@@ -49,6 +49,7 @@ class PlacementSearch {
  private:
   // nullopt: does not fit.
   std::optional<TimedPlacement> Time(std::vector<SlotGroup> groups);
+  double Repeats() const;  // of the visits, in one step
   void TryAway(const Division& division, size_t set, std::vector<SlotGroup>& groups);
   void Keep(TimedPlacement placement);
   // Changes single blocks, and slots unless their number `is_fixed`, while that helps.
@@ -58,6 +59,10 @@ class PlacementSearch {
   bool Accept(std::vector<SlotGroup> groups, TimedPlacement& placement);
   // One slot or one block more or less.
   bool ResizeOne(TimedPlacement& placement, size_t group);
+  // For a few blocks: every way there is, where that is faster than all that was found.
+  void TryEverything();
+  // Lets transfers wait for others that are needed sooner; of a few blocks, changes what they load.
+  void ReorderLoads(TimedPlacement& placement);
   bool MoveOne(TimedPlacement& placement, size_t group, size_t index, bool within_lists);
   const TimedPlacement& Choose() const;
 
@@ -70,15 +75,12 @@ class PlacementSearch {
   int division_ = 0, ring_size_ = 0;   // that are being tried
   const int most_simulations_;
   int simulations_left_;
+  bool tried_everything_ = false;
 };
 
 // Chooses which blocks of each group a forward-only pass moves. A pass that always runs the same
 // way gains from fixed blocks, a step that turns round does not.
 void ChooseForwardOnly(const PlanRequest& request, const BlockCosts& costs, Candidate& candidate);
-
-// Adds kept activations to `candidate` while they fit, those that save most time for their bytes
-// first.
-void KeepActivations(const PlanRequest& request, const Budgets& budgets, Candidate& candidate);
 
 }  // namespace blockswap::offload
 

@@ -12,11 +12,13 @@
 #include "offload/plan/block_costs.h"
 #include "offload/plan/candidate.h"
 #include "offload/plan/host_tiers.h"
+#include "offload/plan/kept_activations.h"
 #include "offload/plan/layer_schedule.h"
 #include "offload/plan/placement_search.h"
 #include "offload/plan/prediction.h"
 #include "offload/plan/refusal.h"
 #include "offload/plan/schedule.h"
+#include "offload/plan/shortfall.h"
 
 namespace blockswap::offload {
 namespace {
@@ -160,7 +162,7 @@ void TryBlockMajor(const PlanRequest& request, const Budgets& budgets, Activatio
   }
 }
 
-// The inputs of as few blocks as make it fit wait on the host.
+// The inputs of as few blocks as make it fit wait on the host, or of all where that is faster.
 std::optional<Decision> OffloadInputs(const PlanRequest& request, const Budgets& budgets,
                                       ActivationChoice& activations) {
   const int num_blocks = static_cast<int>(request.model.blocks.size());
@@ -173,7 +175,17 @@ std::optional<Decision> OffloadInputs(const PlanRequest& request, const Budgets&
     fewer.num_offloaded = middle;
     (FirstFit(request, budgets, fewer).has_value() ? activations.num_offloaded : too_few) = middle;
   }
-  return Decide(request, budgets, activations);
+  std::optional<Decision> fewest = Decide(request, budgets, activations);
+  ActivationChoice all = activations;
+  all.num_offloaded = num_blocks;
+  std::optional<Decision> most = Decide(request, budgets, all);
+  // More inputs on the host leave room for resident blocks.
+  if (!fewest.has_value() || !most.has_value() ||
+      most->step_seconds * (1 + kWorthwhileGain) >= fewest->step_seconds) {
+    return fewest;
+  }
+  activations = all;
+  return most;
 }
 
 void BuildSchedules(const PlanRequest& request, const Candidate& candidate, SwapPlan& plan) {
@@ -185,7 +197,8 @@ void BuildSchedules(const PlanRequest& request, const Candidate& candidate, Swap
     }
     return GroupSchedule(kind, num_blocks, candidate.groups, repeats);
   };
-  plan.training = build(PassKind::kTraining);
+  plan.training = candidate.training.visits.empty() ? build(PassKind::kTraining)
+                                                    : RepeatSchedule(candidate.training, repeats);
   plan.forward_only = build(PassKind::kForwardOnly);
 }
 
@@ -250,12 +263,16 @@ absl::StatusOr<SwapPlan> PlanWithoutCheckpointing(const PlanRequest& request,
   activations.keeps.assign(request.model.blocks.size(), true);
   Candidate candidate = MakeCandidate(request, 0, kDefaultRingSize, activations);
   if (Fits(candidate, budgets)) return MakePlan(request, budgets, std::move(candidate));
-  return absl::FailedPreconditionError(absl::StrCat(
-      "vram_budget too small for checkpointing off: needed ",
-      base::FormatByteSize(candidate.device_bytes), " (", candidate.device_bytes,
-      " bytes) with every block resident and keeping its activations, available ",
-      base::FormatByteSize(budgets.device_bytes), " (", budgets.device_bytes,
-      " bytes); would fit: checkpointing auto, or vram_budget ", candidate.device_bytes));
+  const std::string would_fit =
+      absl::StrCat("checkpointing auto, or vram_budget ", candidate.device_bytes);
+  return WithShortfall(
+      absl::FailedPreconditionError(absl::StrCat(
+          "vram_budget too small for checkpointing off: needed ",
+          base::FormatByteSize(candidate.device_bytes), " (", candidate.device_bytes,
+          " bytes) with every block resident and keeping its activations, available ",
+          base::FormatByteSize(budgets.device_bytes), " (", budgets.device_bytes,
+          " bytes); would fit: ", would_fit)),
+      {"device_memory", candidate.device_bytes, budgets.device_bytes, would_fit});
 }
 
 }  // namespace

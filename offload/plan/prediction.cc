@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "offload/base/byte_size.h"
 #include "offload/plan/block_costs.h"
+#include "offload/plan/slot_layout.h"
 #include "offload/plan/step_model.h"
 
 namespace blockswap::offload {
@@ -76,6 +77,16 @@ void ExplainTiers(const PlanRequest& request, const Budgets& budgets, const Host
                      " of blocks are read from the checkpoint at each use: the host has ",
                      base::FormatByteSize(budgets.host_bytes), " for masters"));
   }
+}
+
+// In exchange mode a block waits for a spare host buffer to go down to.
+void AddHostBuffers(const std::vector<BlockProfile>& blocks, const SwapPlan& plan,
+                    BlockCosts& costs) {
+  if (!plan.exchanges() || plan.slots == 0) return;
+  const SlotLayout layout = LayoutSlots(plan, blocks);
+  costs.host_buffer = layout.capacity_of;
+  costs.spare_buffers.assign(layout.host_buffers.begin() + plan.num_streamed(),
+                             layout.host_buffers.end());
 }
 
 // A plan made for all free memory fails when somebody else takes some of it.
@@ -155,7 +166,8 @@ void PredictTimes(const PlanRequest& request, const Candidate& candidate, const 
                   SwapPlan& plan) {
   if (!TimesAreKnown(request, tiers, plan)) return;
   Prediction& prediction = plan.prediction;
-  const BlockCosts costs = MakeCosts(request, tiers.tier_of, candidate.activations);
+  BlockCosts costs = MakeCosts(request, tiers.tier_of, candidate.activations);
+  AddHostBuffers(request.model.blocks, plan, costs);
   const TransferMode mode = plan.exchanges() ? TransferMode::kExchange : TransferMode::kH2dOnly;
   const bool streams_layers = !plan.window.units.empty();
   const CycleTimes times =

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "offload/base/byte_size.h"
+#include "offload/plan/planner.h"
+#include "offload/plan/shortfall.h"
 
 namespace blockswap::offload {
 namespace {
@@ -106,6 +108,14 @@ std::vector<std::string> DeviceOffers(const PlanRequest& request, const Budgets&
   return offers;
 }
 
+// Only whole blocks are read from the checkpoint file at each use.
+bool WholeBlocksFit(const PlanRequest& request) {
+  if (!StreamsLayers(request)) return false;
+  PlanRequest whole = request;
+  whole.constraints.granularity = Granularity::kBlock;
+  return Plan(whole).ok();
+}
+
 absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets,
                             const ActivationChoice& activations) {
   Budgets device_only = budgets;
@@ -124,6 +134,9 @@ absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets,
   }
   const int64_t needed = HostNeed(*least, from_file);
   std::vector<std::string> offers = {absl::StrCat("host_budget ", Exact(needed))};
+  if (WholeBlocksFit(request)) {
+    offers.push_back("granularity block, which reads from the file what has no room in memory");
+  }
   Budgets host_only = budgets;
   host_only.device_bytes = 0;
   // More VRAM means fewer blocks away: the largest number whose masters still fit the host.
@@ -135,10 +148,16 @@ absl::Status HostDoesNotFit(const PlanRequest& request, const Budgets& budgets,
         absl::StrCat("vram_budget ", Exact(fewer.device_bytes), " with ", Setting(request, fewer)));
     break;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("host memory too small: needed ", Exact(needed), " for the masters of ",
-                   least->streamed.size(), " streamed blocks, available ",
-                   Exact(budgets.host_bytes), "; would fit: ", absl::StrJoin(offers, ", or ")));
+  const std::string would_fit = absl::StrJoin(offers, ", or ");
+  return WithShortfall(
+      absl::FailedPreconditionError(
+          absl::StrCat("host memory too small: needed ", Exact(needed), " for the masters of ",
+                       least->streamed.size(), " streamed blocks",
+                       StreamsLayers(request) && request.may_stream_from_file
+                           ? ", none of which granularity layer can leave in the checkpoint file"
+                           : "",
+                       ", available ", Exact(budgets.host_bytes), "; would fit: ", would_fit)),
+      {"host_memory", needed, budgets.host_bytes, would_fit});
 }
 
 }  // namespace
@@ -183,11 +202,13 @@ absl::Status DoesNotFit(const PlanRequest& request, const Budgets& budgets,
   if (budgets.device_bytes == 0 || smallest.device_bytes <= budgets.device_bytes) {
     return HostDoesNotFit(request, budgets, activations);
   }
-  const std::vector<std::string> offers = DeviceOffers(request, budgets, smallest);
-  return absl::FailedPreconditionError(
-      absl::StrCat("vram_budget too small: needed ", Exact(smallest.device_bytes), " for ",
-                   Setting(request, smallest), " (", Breakdown(request, smallest), "), available ",
-                   Exact(budgets.device_bytes), "; would fit: ", absl::StrJoin(offers, ", or ")));
+  const std::string would_fit = absl::StrJoin(DeviceOffers(request, budgets, smallest), ", or ");
+  return WithShortfall(
+      absl::FailedPreconditionError(
+          absl::StrCat("vram_budget too small: needed ", Exact(smallest.device_bytes), " for ",
+                       Setting(request, smallest), " (", Breakdown(request, smallest),
+                       "), available ", Exact(budgets.device_bytes), "; would fit: ", would_fit)),
+      {"device_memory", smallest.device_bytes, budgets.device_bytes, would_fit});
 }
 
 }  // namespace blockswap::offload

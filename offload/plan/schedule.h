@@ -15,6 +15,8 @@
 #ifndef BLOCKSWAP_OFFLOAD_PLAN_SCHEDULE_H_
 #define BLOCKSWAP_OFFLOAD_PLAN_SCHEDULE_H_
 
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "offload/plan/swap_plan.h"
@@ -35,6 +37,10 @@ struct SlotGroup {
   int slots = 0;             // from 1 to the number of blocks
   std::vector<int> cycling;  // those that a forward-only pass moves, ascending; the others stay in
                              // their slots from its first visit to its last
+  // Training: those that give up their slot after their forward visit, and after their backward
+  // one, ascending. Both empty: as in a ring.
+  std::vector<int> leave_forward = {};
+  std::vector<int> leave_backward = {};
   bool operator==(const SlotGroup&) const = default;
 };
 
@@ -46,9 +52,28 @@ std::vector<int> Visits(PassKind kind, int num_blocks, int micro_batches);
 TransferSchedule RingSchedule(PassKind kind, int num_blocks, const std::vector<int>& streamed,
                               int ring_size, int micro_batches);
 
+// A training cycle in which the named blocks of `group` give up their slots, each to the absent
+// block that is needed next. nullopt where that leaves a block absent at one of its visits. Of one
+// micro-batch. REQUIRES: fewer slots than blocks.
+std::optional<TransferSchedule> LeavingSchedule(int num_blocks, const SlotGroup& group);
+
+// `once`, a training cycle of one micro-batch, for each of them.
+TransferSchedule RepeatSchedule(const TransferSchedule& once, int micro_batches);
+
+// `schedule`, a training cycle, with transfer `index` made only after the `later` ones behind it:
+// they get the lane first. nullopt where its block would come too late, or nothing is behind it.
+std::optional<TransferSchedule> DelayTransfer(const TransferSchedule& schedule, size_t index,
+                                              size_t later);
+
+// `schedule`, a training cycle, with the loads of two transfers changed over. What is on the device
+// when a cycle starts may change with them. nullopt where a block would come too late.
+std::optional<TransferSchedule> SwapLoads(const TransferSchedule& schedule, size_t index,
+                                          size_t other);
+
 // Every group runs a ring of its own over one copy lane. With as many slots as all blocks less
 // those that are away, the ring of a training step is a window that slides over the whole group.
-// REQUIRES: groups disjoint; more slots than blocks that do not cycle, where any do.
+// REQUIRES: groups disjoint; more slots than blocks that do not cycle, where any do; where blocks
+// are named to leave, LeavingSchedule can do it.
 TransferSchedule GroupSchedule(PassKind kind, int num_blocks, const std::vector<SlotGroup>& groups,
                                int micro_batches);
 

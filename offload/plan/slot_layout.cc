@@ -2,6 +2,7 @@
 #include "offload/plan/slot_layout.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -10,6 +11,7 @@ namespace {
 
 // More would mean many spare buffers for little.
 constexpr size_t kMaxSizes = 3;
+constexpr size_t kMostSpareBuffers = 2;  // of one size; one where a single block is away
 
 int64_t Sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
@@ -47,16 +49,20 @@ void LayoutRing(const SwapPlan& plan, const std::vector<BlockProfile>& blocks, S
 void LayoutExchange(const SwapPlan& plan, const std::vector<BlockProfile>& blocks,
                     SlotLayout& layout) {
   const bool apart = SizesCanBeApart(plan, blocks);
-  std::set<int64_t> away;
+  std::map<int64_t, size_t> away;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const int64_t capacity = apart ? blocks[i].bytes : plan.slot_bytes;
     layout.capacity_of[i] = capacity;
     const bool on_device = plan.blocks[i].residence == Residence::kResident;
     (on_device ? layout.slots : layout.host_buffers).push_back(capacity);
-    if (!on_device) away.insert(capacity);
+    if (!on_device) ++away[capacity];
   }
-  // The leaving block needs a place before the coming one has left its own.
-  layout.host_buffers.insert(layout.host_buffers.end(), away.begin(), away.end());
+  // The leaving block needs a place before the coming one has left its own. With a second one it
+  // does not wait for the block that came last, either: both directions work at once.
+  for (const auto& [capacity, count] : away) {
+    layout.host_buffers.insert(layout.host_buffers.end(), std::min(count, kMostSpareBuffers),
+                               capacity);
+  }
 }
 
 }  // namespace

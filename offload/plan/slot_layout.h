@@ -13,7 +13,7 @@ namespace blockswap::offload {
 
 // A block goes into slots of exactly its capacity and, in exchange mode, into host buffers of
 // exactly that size. So the number of blocks of each capacity that are away never changes, and one
-// spare buffer of each is enough.
+// spare buffer of each is enough; two let a block go down while another comes up.
 struct SlotLayout {
   std::vector<int64_t> capacity_of;  // by block; 0: uses no slot
   std::vector<int64_t>

@@ -11,9 +11,15 @@ namespace {
 constexpr int kWarmupCycles = 3;
 constexpr int kMeasuredCycles = 3;
 
+struct SpareBuffer {
+  int64_t bytes = 0;
+  double read = 0;  // when the block that left it had come up
+};
+
 struct LaneState {
-  std::vector<double> ready;     // per block: when its load ends; resident blocks stay at 0
-  std::vector<double> boundary;  // per block: when its saved input has gone down, then come back
+  std::vector<double> ready;       // per block: when its load ends; resident blocks stay at 0
+  std::vector<double> boundary;    // per block: when its saved input has gone down, then come back
+  std::vector<SpareBuffer> spare;  // the one that was freed first comes first
   double compute = 0;
   double h2d = 0;
   double d2h = 0;
@@ -22,18 +28,34 @@ struct LaneState {
   double h2d_busy = 0;
 };
 
+// When the buffer that `block` goes down to may be written; it is spare no longer.
+double TakeSpare(int block, const BlockCosts& costs, LaneState& state) {
+  if (costs.host_buffer.empty()) return 0;
+  const int64_t bytes = costs.host_buffer[block];
+  const auto found = std::find_if(state.spare.begin(), state.spare.end(),
+                                  [&](const SpareBuffer& b) { return b.bytes == bytes; });
+  if (found == state.spare.end()) return 0;
+  const double read = found->read;
+  state.spare.erase(found);
+  return read;
+}
+
 void RunTransfer(const Transfer& transfer, TransferMode mode, const BlockCosts& costs,
                  LaneState& state) {
   double start = std::max(state.h2d, state.compute);
   if (mode == TransferMode::kExchange) {
     // The block that leaves may itself have arrived only now.
-    const double leave = std::max({state.d2h, state.compute, state.ready[transfer.evict]});
+    const double leave = std::max({state.d2h, state.compute, state.ready[transfer.evict],
+                                   TakeSpare(transfer.evict, costs, state)});
     state.d2h = leave + costs.d2h[transfer.evict];
     start = std::max(start, state.d2h);
   }
   state.h2d = start + costs.h2d[transfer.load];
   state.h2d_busy += costs.h2d[transfer.load];
   state.ready[transfer.load] = state.h2d;
+  if (mode == TransferMode::kExchange && !costs.host_buffer.empty()) {
+    state.spare.push_back({costs.host_buffer[transfer.load], state.h2d});
+  }
 }
 
 // After a visit its own saved input goes down, or the one of the next backward visit comes back.
@@ -96,6 +118,7 @@ CycleTimes SimulateCycle(const TransferSchedule& schedule, PassKind kind, Transf
   LaneState state;
   state.ready.assign(costs.forward.size(), 0.0);
   state.boundary.assign(costs.forward.size(), 0.0);
+  for (const int64_t bytes : costs.spare_buffers) state.spare.push_back({bytes, 0.0});
   for (int i = 0; i < kWarmupCycles; ++i) RunCycle(schedule, backward, mode, costs, state);
   const LaneState before = state;
   for (int i = 0; i < kMeasuredCycles; ++i) RunCycle(schedule, backward, mode, costs, state);

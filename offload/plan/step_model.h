@@ -4,6 +4,7 @@
 #ifndef BLOCKSWAP_OFFLOAD_PLAN_STEP_MODEL_H_
 #define BLOCKSWAP_OFFLOAD_PLAN_STEP_MODEL_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "offload/plan/swap_plan.h"
@@ -21,6 +22,10 @@ struct BlockCosts {
   // backward one. Empty: they stay on the device.
   std::vector<double> boundary_h2d = {};
   std::vector<double> boundary_d2h = {};
+  // Exchange mode: by block, the size of the host buffers it goes down to, and the sizes of those
+  // that are spare. Empty: there is always a free one.
+  std::vector<int64_t> host_buffer = {};
+  std::vector<int64_t> spare_buffers = {};
 };
 
 struct CycleTimes {
@@ -35,8 +40,8 @@ struct CycleTimes {
 std::vector<bool> BackwardVisits(const TransferSchedule& schedule, PassKind kind, int num_blocks);
 
 // Runs `schedule` with one compute lane and one copy lane per direction. A transfer starts when its
-// visit has ended, and what it replaces has been written back (exchange); a visit starts when its
-// block's load has ended.
+// visit has ended, and what it replaces has been written back (exchange), to a spare host buffer
+// that has been read by then; a visit starts when its block's load has ended.
 CycleTimes SimulateCycle(const TransferSchedule& schedule, PassKind kind, TransferMode mode,
                          const BlockCosts& costs);
 

@@ -246,8 +246,12 @@ SwapStats BlockSwapper::Impl::stats() const {
   stats.h2d_transfers = moved.h2d_transfers;
   stats.d2h_transfers = moved.d2h_transfers;
   stats.staged_transfers = moved.staged_transfers;
-  stats.h2d_busy = device_->copies(CopyDirection::kHostToDevice).busy;
-  stats.d2h_busy = device_->copies(CopyDirection::kDeviceToHost).busy;
+  const CopyCounters up = device_->copies(CopyDirection::kHostToDevice);
+  const CopyCounters down = device_->copies(CopyDirection::kDeviceToHost);
+  stats.h2d_link_bytes = up.bytes;
+  stats.d2h_link_bytes = down.bytes;
+  stats.h2d_busy = up.busy;
+  stats.d2h_busy = down.busy;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
     const int slot = InSlots(block) ? ring_.SlotOf(block) : kNoSlot;
     if (!InSlots(block)) {

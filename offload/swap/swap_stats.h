@@ -12,7 +12,10 @@ namespace blockswap::offload {
 struct SwapStats {
   int64_t h2d_bytes = 0, d2h_bytes = 0;  // COUNT: bytes handed to the lanes
   int64_t h2d_transfers = 0, d2h_transfers = 0;
-  absl::Duration h2d_busy, d2h_busy;  // from the device
+  // COUNT: all that the device's lanes carried, block inputs and gradients too, and how long they
+  // were at it: their quotient is the achieved rate.
+  int64_t h2d_link_bytes = 0, d2h_link_bytes = 0;
+  absl::Duration h2d_busy, d2h_busy;
   absl::Duration forward_stall,
       backward_stall;            // compute waited for a block, as far as the device can tell
   int64_t hits = 0;              // the block was in a slot and its copy done when asked for

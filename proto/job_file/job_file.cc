@@ -39,6 +39,17 @@ absl::StatusOr<YamlNode> OverrideValue(const std::string& value, const FieldDesc
 
 }  // namespace
 
+absl::Status ParseMessageFile(const std::string& text, Message* message,
+                              std::vector<JobFileFault>* faults) {
+  absl::StatusOr<YamlNode> root = ParseYamlTree(text);
+  if (!root.ok()) return root.status();
+  if (root->kind != YamlNode::Kind::kMap) {
+    return absl::InvalidArgumentError("it is a single value or a list, not a table of settings");
+  }
+  MessageFiller(message->GetDescriptor(), faults).FillMessage(*root, "", message);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
                                          std::vector<JobFileFault>* faults) {
   absl::StatusOr<YamlNode> root = ParseYamlTree(text);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockswap/v1/job.pb.h"
+#include "google/protobuf/message.h"
 
 namespace blockswap::proto {
 
@@ -24,6 +25,10 @@ struct JobFileFault {
 // collected in `faults`.
 absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
                                          std::vector<JobFileFault>* faults);
+
+// The same for a file of another message; fields that are absent keep their value.
+absl::Status ParseMessageFile(const std::string& text, google::protobuf::Message* message,
+                              std::vector<JobFileFault>* faults);
 
 // Applies "memory.ring_size=1", typed by the schema; repeated fields and maps take a JSON or YAML
 // flow value.

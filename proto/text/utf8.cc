@@ -2,6 +2,7 @@
 #include "proto/text/utf8.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,11 +13,25 @@ unsigned char ByteAt(absl::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
+uint32_t CodePointOf(absl::string_view character) {
+  if (character.size() == 1) return ByteAt(character, 0);
+  uint32_t point = ByteAt(character, 0) & (0x7Fu >> character.size());
+  for (size_t k = 1; k < character.size(); ++k) point = point << 6 | (ByteAt(character, k) & 0x3Fu);
+  return point;
+}
+
+// Marks, embeddings, overrides and isolates of the direction of writing, and the two separators.
+bool IsDirectionOrLine(uint32_t point) {
+  return point == 0x061C || point == 0x200E || point == 0x200F ||
+         (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
+}
+
 bool IsControl(absl::string_view character) {
   const unsigned char first = ByteAt(character, 0);
   if (character.size() == 1)
     return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
-  return first == 0xC2 && ByteAt(character, 1) < 0xA0;  // U+0080 to U+009F
+  if (first == 0xC2) return ByteAt(character, 1) < 0xA0;  // U+0080 to U+009F
+  return IsDirectionOrLine(CodePointOf(character));
 }
 
 }  // namespace
@@ -68,6 +83,32 @@ std::string ToPrintable(absl::string_view text) {
     i += length;
   }
   return printable;
+}
+
+std::string ToOneLine(absl::string_view text) {
+  std::string line;
+  line.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = Utf8Length(text, i);
+    const absl::string_view character = text.substr(i, std::max<size_t>(length, 1));
+    i += character.size();
+    if (length == 0) {
+      line += '?';
+    } else if (character == "\\") {
+      line += "\\\\";
+    } else if (character == "\n") {
+      line += "\\n";
+    } else if (character == "\t") {
+      line += "\\t";
+    } else if (character.size() == 1 && IsControl(character)) {
+      absl::StrAppend(&line, "\\x", absl::Hex(ByteAt(character, 0), absl::kZeroPad2));
+    } else if (IsControl(character)) {
+      absl::StrAppend(&line, "\\u", absl::Hex(CodePointOf(character), absl::kZeroPad4));
+    } else {
+      line.append(character.data(), character.size());
+    }
+  }
+  return line;
 }
 
 std::string Shorten(absl::string_view text, size_t max_bytes) {

@@ -18,9 +18,13 @@ size_t Utf8Length(absl::string_view text, size_t offset);
 // them.
 std::string ToValidUtf8(absl::string_view text);
 
-// ToValidUtf8 without control characters (C0 but tab and newline, DEL, C1): text of others must not
-// steer the terminal.
+// ToValidUtf8 without control characters (C0 but tab and newline, DEL, C1) and without those that
+// turn the direction of writing or break the line: text of others must not steer the terminal.
 std::string ToPrintable(absl::string_view text);
+
+// ToValidUtf8 with all of these written out, as in \n, \x1b and \u202e, and the backslash doubled:
+// text of others must not begin a line of a log.
+std::string ToOneLine(absl::string_view text);
 
 // The longest prefix of at most `max_bytes` that ends at a character; "..." is added when something
 // was cut off.

@@ -30,7 +30,7 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
     return absl::AbortedError(
         absl::StrCat("another blockswapd holds ", path, " (pid ",
                      holder.empty() ? "unknown" : std::string(absl::StripSuffix(holder, "\n")),
-                     "); stop it or choose another --state-dir"));
+                     "); stop it or choose another --state-dir and --socket"));
   }
   const std::string pid = absl::StrCat(::getpid(), "\n");
   if (::ftruncate(fd.get(), 0) != 0 ||

@@ -3,133 +3,22 @@
 
 #include <toml++/toml.h>
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "offload/base/byte_size.h"
 #include "offload/base/nearest_name.h"
 #include "offload/base/status_macros.h"
 #include "proto/endpoint/default_endpoint.h"
-#include "proto/job_file/job_file.h"
+#include "server/config/server_settings.h"
 
 namespace blockswap::server {
 namespace {
-
-// One setting: `key` in the file, --key with dashes as a flag. Text in, so that both share one
-// parser.
-struct Setting {
-  const char* key;
-  const char* help;
-  std::function<absl::Status(ServerConfig&, const std::string&)> set;
-};
-
-Setting Text(const char* key, std::string ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) {
-            if (value.empty()) return absl::InvalidArgumentError("must not be empty");
-            config.*field = value;
-            return absl::OkStatus();
-          }};
-}
-
-Setting Bytes(const char* key, int64_t ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) -> absl::Status {
-            BLOCKSWAP_ASSIGN_OR_RETURN(config.*field, base::ParseByteSize(value));
-            return absl::OkStatus();
-          }};
-}
-
-Setting Count(const char* key, int64_t ServerConfig::*field, const char* help) {
-  return {
-      key, help, [field](ServerConfig& config, const std::string& value) {
-        int64_t number = 0;
-        if (!absl::SimpleAtoi(value, &number) || number < 1) {
-          return absl::InvalidArgumentError(absl::StrCat("must be a number from 1, is ", value));
-        }
-        config.*field = number;
-        return absl::OkStatus();
-      }};
-}
-
-Setting Seconds(const char* key, double ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) {
-            constexpr double kYear = 31536000;
-            double number = 0;
-            if (!absl::SimpleAtod(value, &number) || !(number >= 0) || number > kYear) {
-              return absl::InvalidArgumentError(
-                  absl::StrCat("must be seconds from 0 to a year, is ", value));
-            }
-            config.*field = number;
-            return absl::OkStatus();
-          }};
-}
-
-Setting Switch(const char* key, bool ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) {
-            if (value != "true" && value != "false") {
-              return absl::InvalidArgumentError(absl::StrCat("must be true or false, is ", value));
-            }
-            config.*field = value == "true";
-            return absl::OkStatus();
-          }};
-}
-
-Setting Names(const char* key, std::vector<std::string> ServerConfig::*field, const char* help) {
-  return {key, help, [field](ServerConfig& config, const std::string& value) {
-            config.*field = absl::StrSplit(value, ',', absl::SkipEmpty());
-            return absl::OkStatus();
-          }};
-}
-
-std::vector<Setting> Settings() {
-  return {
-      Text("state_dir", &ServerConfig::state_dir, "database, locks and defaults of the roots"),
-      Text("socket", &ServerConfig::socket, "Unix socket that clients connect to"),
-      Text("http", &ServerConfig::http,
-           "loopback address of /metrics, /healthz, /readyz; off: none"),
-      Text("models", &ServerConfig::models, "root of weights; default <state-dir>/models"),
-      Text("datasets", &ServerConfig::datasets, "root of datasets; default <state-dir>/datasets"),
-      Text("outputs", &ServerConfig::outputs, "root of outputs; default <state-dir>/outputs"),
-      Text("worker", &ServerConfig::worker,
-           "the blockswap-worker program; default: beside blockswapd"),
-      Bytes("host_budget", &ServerConfig::host_budget_bytes,
-            "memory of the host device; default: half of what is available at the start"),
-      Bytes("master_cache", &ServerConfig::master_cache_bytes,
-            "memory for base weights kept between jobs; default: a quarter of what is available at "
-            "the start"),
-      Switch("measure_links", &ServerConfig::measure_links,
-             "measure the bus of each device once, at the first start"),
-      Switch("offer_host", &ServerConfig::offer_host, "offer the host device beside GPUs, too"),
-      Count("max_queued_jobs", &ServerConfig::max_queued_jobs, "unfinished jobs that are accepted"),
-      Seconds("stop_grace", &ServerConfig::stop_grace_seconds,
-              "seconds for a last checkpoint when a job or the server stops"),
-      Seconds("terminate_grace", &ServerConfig::terminate_grace_seconds,
-              "seconds between SIGTERM and SIGKILL of a worker"),
-      Seconds("retry_backoff", &ServerConfig::retry_backoff_seconds,
-              "seconds before the first restart; doubles with each"),
-      Seconds("attach_timeout", &ServerConfig::attach_timeout_seconds,
-              "seconds a worker has to connect after its start"),
-      Seconds("heartbeat_timeout", &ServerConfig::heartbeat_timeout_seconds,
-              "seconds of silence after which a worker is ended"),
-      Seconds("progress_timeout", &ServerConfig::progress_timeout_seconds,
-              "seconds without a step (at least 20 median steps) after which a worker is ended"),
-      Seconds("bookmark_interval", &ServerConfig::bookmark_seconds,
-              "seconds after which a silent watch gets a bookmark"),
-      Names("pass_environment", &ServerConfig::pass_environment,
-            "names of environment variables that workers get, separated by commas"),
-      Text("log_level", &ServerConfig::log_level, "trace, debug, info, warning, error, critical"),
-  };
-}
 
 std::string FlagOf(const char* key) {
   return absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}));
@@ -189,7 +78,9 @@ absl::Status ApplyFile(const std::string& path, const std::vector<Setting>& sett
       return absl::InvalidArgumentError(
           absl::StrCat(where, found == nullptr ? "" : absl::StrCat(key, ": "), set.message()));
     }
+    config.origins[key] = SettingOrigin::kFile;
   }
+  config.file = path;
   return absl::OkStatus();
 }
 
@@ -225,6 +116,7 @@ absl::Status ApplyFlag(const std::string& flag, const std::string& value,
     names.push_back(FlagOf(setting.key));
     if (flag != names.back()) continue;
     const absl::Status set = setting.set(config, value);
+    config.origins[setting.key] = SettingOrigin::kFlag;
     return set.ok() ? set : absl::InvalidArgumentError(absl::StrCat(flag, ": ", set.message()));
   }
   return Unknown("flag", flag, names);
@@ -238,14 +130,35 @@ void FillDefaults(const std::string& program_path, ServerConfig& config) {
   if (config.models.empty()) config.models = absl::StrCat(config.state_dir, "/models");
   if (config.datasets.empty()) config.datasets = absl::StrCat(config.state_dir, "/datasets");
   if (config.outputs.empty()) config.outputs = absl::StrCat(config.state_dir, "/outputs");
+  if (config.templates.empty()) config.templates = absl::StrCat(config.state_dir, "/templates");
   if (config.worker.empty()) {
     config.worker =
         (std::filesystem::path(program_path).parent_path() / "blockswap-worker").string();
   }
-  for (std::string* path :
-       {&config.socket, &config.models, &config.datasets, &config.outputs, &config.worker}) {
+  for (std::string* path : {&config.socket, &config.models, &config.datasets, &config.outputs,
+                            &config.worker, &config.templates}) {
     *path = std::filesystem::absolute(*path, ignored).lexically_normal().string();
   }
+}
+
+absl::Status CheckTogether(const ServerConfig& config) {
+  if (config.confine_workers != "auto" && config.confine_workers != "required" &&
+      config.confine_workers != "off") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "confine_workers: must be auto, required or off, is ", config.confine_workers));
+  }
+  if (config.tls_require_client_certificate && config.tls_client_ca.empty()) {
+    return absl::InvalidArgumentError(
+        "tls_require_client_certificate needs tls_client_ca, to verify them with");
+  }
+  if (config.listen.empty() || (!config.tls_certificate.empty() && !config.tls_key.empty())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "listen ", config.listen,
+      " needs tls_certificate and tls_key, also on a loopback address: "
+      "tokens would cross it readable, and whoever has one runs jobs as its owner; every user and "
+      "container of this machine reaches loopback. On one machine, use the Unix socket instead"));
 }
 
 }  // namespace
@@ -253,7 +166,7 @@ void FillDefaults(const std::string& program_path, ServerConfig& config) {
 absl::StatusOr<ServerConfig> LoadServerConfig(const std::vector<std::string>& arguments,
                                               const std::string& program_path) {
   ServerConfig config;
-  const std::vector<Setting> settings = Settings();
+  const std::vector<Setting> settings = ServerSettings();
   BLOCKSWAP_ASSIGN_OR_RETURN(const auto flags, SplitFlags(arguments, config));
   for (const auto& [flag, value] : flags) {
     if (flag == "--config") BLOCKSWAP_RETURN_IF_ERROR(ApplyFile(value, settings, config));
@@ -262,7 +175,35 @@ absl::StatusOr<ServerConfig> LoadServerConfig(const std::vector<std::string>& ar
     if (flag != "--config") BLOCKSWAP_RETURN_IF_ERROR(ApplyFlag(flag, value, settings, config));
   }
   FillDefaults(program_path, config);
+  BLOCKSWAP_RETURN_IF_ERROR(CheckTogether(config));
+  config.arguments = arguments;
+  config.program_path = program_path;
   return config;
+}
+
+absl::StatusOr<ServerConfig> ReloadServerConfig(const ServerConfig& config) {
+  return LoadServerConfig(config.arguments, config.program_path);
+}
+
+std::vector<SettingValue> ListSettings(const ServerConfig& config) {
+  std::vector<SettingValue> values;
+  for (const Setting& setting : ServerSettings()) {
+    const auto origin = config.origins.find(setting.key);
+    values.push_back({setting.key, setting.get(config), setting.help,
+                      origin == config.origins.end() ? SettingOrigin::kDefault : origin->second,
+                      setting.reloadable});
+  }
+  return values;
+}
+
+absl::Status CopySetting(const std::string& key, const ServerConfig& from, ServerConfig& to) {
+  for (const Setting& setting : ServerSettings()) {
+    if (key != setting.key) continue;
+    const auto origin = from.origins.find(key);
+    to.origins[key] = origin == from.origins.end() ? SettingOrigin::kDefault : origin->second;
+    return setting.set(to, setting.get(from));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no setting ", key));
 }
 
 std::string ServerConfigHelp() {
@@ -271,8 +212,12 @@ std::string ServerConfigHelp() {
       "Takes training jobs over gRPC and runs each in a worker process. Every flag is a key of the "
       "TOML file, too\n"
       "(with '_' for '-'); flags win.\n\n  --config           TOML file\n  --version          "
-      "prints the version\n";
-  for (const Setting& setting : Settings()) {
+      "prints the version\n"
+      "  --check-store      looks for damage in the state store, also beside a running server, and "
+      "ends\n\n"
+      "Exit codes: 0 stopped as asked; 1 cannot start; 2 a flag or the file is wrong; 3 the state "
+      "store is damaged\nor of a newer version.\n\n";
+  for (const Setting& setting : ServerSettings()) {
     std::string flag = FlagOf(setting.key);
     flag.resize(std::max<size_t>(flag.size() + 1, 21), ' ');
     absl::StrAppend(&help, "  ", flag, setting.help, "\n");

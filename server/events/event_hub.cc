@@ -19,8 +19,15 @@ void EventHub::Publish(const std::vector<EventRecord>& events) {
   base::MutexLock lock(mutex_);
   for (const EventRecord& event : events) {
     queue_.push_back(std::make_shared<const EventRecord>(event));
-    // Progress that waits is older than this state: it may not follow it.
-    if (IsTerminal(event.state)) progress_.erase(event.job_id);
+    if (IsTerminal(event.state)) {
+      progress_.erase(event.job_id);
+      continue;
+    }
+    // Progress that waits is older: of another state or attempt it may not follow.
+    PendingProgress& pending = progress_[event.job_id];
+    pending.told = event.state;
+    pending.attempt = event.attempt;
+    if (pending.event != nullptr && !pending.Follows(*pending.event)) pending.event = nullptr;
   }
   wake_.Signal();
 }
@@ -28,6 +35,8 @@ void EventHub::Publish(const std::vector<EventRecord>& events) {
 void EventHub::PublishProgress(EventRecord progress) {
   base::MutexLock lock(mutex_);
   PendingProgress& pending = progress_[progress.job_id];
+  // It was taken from the job before the state that is told already.
+  if (!pending.Follows(progress)) return;
   pending.event = std::make_shared<const EventRecord>(std::move(progress));
   wake_.Signal();
 }

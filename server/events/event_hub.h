@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,7 +50,8 @@ class EventHub final {
 
   // REQUIRES: stored events come in the order of their sequence. Only queues.
   void Publish(const std::vector<EventRecord>& events);
-  // The latest progress of a job wins until it is due.
+  // The latest progress of a job wins until it is due. Of a state or attempt that is over by what
+  // was published, it is dropped.
   void PublishProgress(EventRecord progress);
 
   // Adds the sink and returns the sequence of the last event that it will not see.
@@ -62,6 +64,13 @@ class EventHub final {
   struct PendingProgress {
     SharedEvent event;  // empty: nothing new since `sent`
     SteadyTime sent{};
+    // Of the job's last stored event, if there was one in this process.
+    std::optional<JobState> told;
+    int attempt = 0;
+
+    bool Follows(const EventRecord& progress) const {
+      return !told.has_value() || (progress.state == *told && progress.attempt == attempt);
+    }
   };
 
   void Run();

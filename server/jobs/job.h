@@ -58,6 +58,7 @@ enum class EventType {
   kBookmark = 11,
   kEnd = 12,
   kUpdated = 13,
+  kCheckpointDeleted = 14,
 };
 
 enum class StopMode { kNone = 0, kGraceful = 1, kNow = 2, kSuspend = 3 };
@@ -80,11 +81,20 @@ struct Progress {
   int64_t device_bytes = 0;
   double stall_ratio = 0;
   std::string phase;
+  int64_t phase_bytes_done = 0, phase_bytes_total = 0;  // of a phase that counts bytes
 };
 
 // What a plan needs, for admission; the plan itself is an opaque message to the store.
 struct PlanNeeds {
   int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;
+  int64_t locked_bytes = 0;  // of host_bytes, where the job insists on page-locked memory
+  double step_seconds = 0;   // predicted; 0: not known
+  int64_t total_steps = 0;
+  std::string base_key;  // of the base weights that jobs share in memory; empty: none
+  // The same should the worker settle otherwise what the job leaves open (host_modulation: auto);
+  // empty: nothing is open.
+  std::string other_base_key;
+  std::vector<int64_t> master_bytes;  // by block: what of host_bytes may be in such memory
   int blocks_to_swap = 0, max_blocks_to_swap = 0;
   std::string architecture;  // canonical family name, found from the weights
 };
@@ -108,6 +118,7 @@ struct JobRecord {
   int64_t version = 1;           // grows with every change
   int64_t created_sequence = 0;  // of the CREATED event: age, and the order of lists
   std::string output_directory, retry_of;
+  std::string tenant = "default";  // whose it is; others do not see it
   std::vector<std::string> warnings;
   std::map<std::string, std::string> labels;
   int priority = 0;
@@ -117,6 +128,29 @@ struct JobRecord {
   bool out_of_memory_retried = false;
   int swap_override =
       -1;  // blocks to swap that a retry after out-of-memory asks for; -1: as in the spec
+  bool held = false;            // not started until a client lets it go
+  int64_t deadline_micros = 0;  // by when it must be over; 0: no limit
+  std::string template_name;    // templates/<this>, or empty
+  std::string from_checkpoint;  // jobs/<job>/checkpoints/<step> that the first attempt goes on from
+};
+
+// What the scheduler looks at in a job that waits: read from an index alone, without the job's row.
+struct WaitingJob {
+  std::string id;
+  JobState state = JobState::kQueued;
+  std::string state_reason;
+  std::string requested_device;
+  PlanNeeds needs;
+  int priority = 0;
+  bool held = false;
+  int64_t created_sequence = 0, create_micros = 0;
+  int64_t ready_micros = 0, deadline_micros = 0;
+};
+
+// Set while an operator keeps waiting jobs from starting.
+struct QueuePause {
+  std::string reason;  // one line; may be empty
+  int64_t since_micros = 0;
 };
 
 struct AttemptRecord {
@@ -130,6 +164,11 @@ struct AttemptRecord {
   int64_t pid = 0;
   int64_t process_start_time = 0;
   std::string boot_id;
+  // What proves that a stream is that process's, and what the server knew about it.
+  std::string socket, token_hash;  // the hash in hexadecimal digits
+  int64_t last_sequence = 0;       // the worker's last message that is stored
+  int64_t granted_bytes = 0;       // of device memory, to a job whose budget is auto
+  double checkpoint_seconds = 0;   // the longest it took to write one
 };
 
 struct CheckpointRecord {
@@ -149,6 +188,7 @@ struct EventRecord {
   int64_t sequence = 0;  // 0 until stored; progress events have none
   EventType type = EventType::kStateChanged;
   std::string job_id;
+  std::string tenant;  // not stored: empty in events that were read back
   int64_t time_micros = 0;
   JobState state = JobState::kQueued;
   std::string reason, message;

@@ -38,6 +38,8 @@ constexpr Edge kEdges[] = {
     {kSuspending, kRecovering},
     {kSuspended, kQueued},
     {kSuspended, kCancelled},
+    // Its deadline passes while it is away.
+    {kSuspended, kFailed},
     {kRecovering, kStarting},
     {kRecovering, kCancelled},
     {kRecovering, kFailed},
@@ -90,6 +92,28 @@ bool HasWorker(JobState state) {
 }
 
 bool IsWaiting(JobState state) { return state == kQueued || state == kRecovering; }
+
+absl::string_view AllowedVerbs(JobState state) {
+  switch (state) {
+    case kQueued:
+    case kRecovering:
+    case kStarting:
+      return "cancel, suspend, update";
+    case kRunning:
+      return "cancel, suspend, update, checkpoint, sample";
+    case kSuspending:
+      return "cancel, update";
+    case kSuspended:
+      return "cancel, resume, update";
+    case kCancelling:
+      return "cancel";
+    case kSucceeded:
+    case kFailed:
+    case kCancelled:
+      return "retry, delete, update (labels)";
+  }
+  return "";
+}
 
 absl::string_view StateName(JobState state) {
   for (const NamedState& named : kStateNames) {

@@ -17,6 +17,9 @@ bool HasWorker(JobState state);
 // Waits for a device: QUEUED, or RECOVERING between attempts.
 bool IsWaiting(JobState state);
 
+// What a client can ask of a job in that state: "cancel, suspend".
+absl::string_view AllowedVerbs(JobState state);
+
 absl::string_view StateName(JobState state);                 // "RUNNING"
 std::optional<JobState> ParseState(absl::string_view name);  // any case
 absl::string_view CategoryName(FailureCategory category);    // "WORKER_CRASH"; "NONE"

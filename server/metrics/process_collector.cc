@@ -10,26 +10,11 @@
 #include <system_error>
 
 #include "offload/base/proc_file.h"
+#include "server/metrics/metric_parts.h"
 #include "server/supervisor/process_identity.h"
 
 namespace blockswap::server {
 namespace {
-
-prometheus::MetricFamily Single(const char* name, const char* help, prometheus::MetricType type,
-                                double value) {
-  prometheus::MetricFamily family;
-  family.name = name;
-  family.help = help;
-  family.type = type;
-  prometheus::ClientMetric metric;
-  if (type == prometheus::MetricType::Counter) {
-    metric.counter.value = value;
-  } else {
-    metric.gauge.value = value;
-  }
-  family.metric.push_back(metric);
-  return family;
-}
 
 double CpuSeconds() {
   rusage usage{};
@@ -69,20 +54,23 @@ double StartUnixSeconds() {
 }  // namespace
 
 std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
-  using prometheus::MetricType;
-  const auto resident = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
-  return {
-      Single("process_cpu_seconds_total", "User and system CPU time.", MetricType::Counter,
-             CpuSeconds()),
-      Single("process_resident_memory_bytes", "Resident memory.", MetricType::Gauge,
-             static_cast<double>(resident)),
-      Single("process_open_fds", "Open file descriptors.", MetricType::Gauge, OpenDescriptors()),
-      Single("process_max_fds", "Largest number of open file descriptors.", MetricType::Gauge,
-             MaxDescriptors()),
-      Single("process_threads", "Threads.", MetricType::Gauge, Threads()),
-      Single("process_start_time_seconds", "Unix time of the process start.", MetricType::Gauge,
-             StartUnixSeconds()),
+  std::vector<prometheus::MetricFamily> families;
+  const auto add = [&families](CollectedFamily family, double value) {
+    family.Add({}, value);
+    family.MoveTo(families);
   };
+  const auto resident = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
+  add(CollectedFamily::Counter("process_cpu_seconds_total", "User and system CPU time."),
+      CpuSeconds());
+  add(CollectedFamily::Gauge("process_resident_memory_bytes", "Resident memory."),
+      static_cast<double>(resident));
+  add(CollectedFamily::Gauge("process_open_fds", "Open file descriptors."), OpenDescriptors());
+  add(CollectedFamily::Gauge("process_max_fds", "Largest number of open file descriptors."),
+      MaxDescriptors());
+  add(CollectedFamily::Gauge("process_threads", "Threads."), Threads());
+  add(CollectedFamily::Gauge("process_start_time_seconds", "Unix time of the process start."),
+      StartUnixSeconds());
+  return families;
 }
 
 }  // namespace blockswap::server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CreateJob and PlanJob: from a request to a planned, stored job.
+// CreateJob, RetryJob and PlanJob: from a request to a planned, stored job.
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
@@ -8,31 +8,33 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "offload/base/status_macros.h"
 #include "server/base/random_text.h"
 #include "server/base/reason.h"
+#include "server/base/wall_clock.h"
+#include "server/rpc/job_outputs.h"
 #include "server/rpc/proto_conversion.h"
+#include "server/rpc/spec_limits.h"
 #include "server/rpc/status_conversion.h"
+#include "server/rpc/template_catalog.h"
+#include "server/rpc/tenants.h"
 #include "server/rpc/training_service.h"
 
 namespace blockswap::server {
 namespace {
 
-constexpr int kMaxLabels = 32;
-constexpr size_t kMaxRequestId = 64;
 constexpr int kSuffixLength = 5;
 constexpr int kMaxIdTries = 8;
 
-// The same bytes for the same request: map entries in one order, the id itself left out.
-std::string CanonicalHash(const v1::CreateJobRequest& request) {
-  v1::CreateJobRequest copy = request;
-  copy.clear_request_id();
+// The same bytes for the same request: map entries in one order. REQUIRES: without its request id.
+std::string CanonicalHash(const google::protobuf::Message& request) {
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    copy.SerializeWithCachedSizes((copy.ByteSizeLong(), &coded));
+    request.SerializeWithCachedSizes((request.ByteSizeLong(), &coded));
   }
   return Sha256(bytes);
 }
@@ -55,26 +57,19 @@ std::string ReadableId(const std::string& name) {
   return absl::StrCat(slug, "-", RandomSuffix(kSuffixLength));
 }
 
-absl::Status CheckRequest(const v1::CreateJobRequest& request, int64_t max_spec_bytes) {
+std::vector<Violation> CheckIds(const std::string& job_id, const char* job_id_field,
+                                const std::string& request_id) {
   std::vector<Violation> violations;
-  if (!request.job_id().empty() && !IsValidJobId(request.job_id())) {
-    violations.push_back({"job_id",
+  if (!job_id.empty() && !IsValidJobId(job_id)) {
+    violations.push_back({job_id_field,
                           "must be lower-case letters, digits and '-', starting with a letter, "
                           "at most 63 characters"});
   }
-  if (request.request_id().size() > kMaxRequestId) {
+  if (request_id.size() > kMaxRequestId) {
     violations.push_back(
         {"request_id", absl::StrCat("must have at most ", kMaxRequestId, " characters")});
   }
-  const auto bytes = static_cast<int64_t>(request.spec().ByteSizeLong());
-  if (bytes > max_spec_bytes) {
-    violations.push_back({"spec", absl::StrCat("has ", bytes, " bytes, at most ", max_spec_bytes,
-                                               " are allowed; refer to files by path")});
-  }
-  for (Violation& found : ViolationsOf(CheckLabels(request.spec()))) {
-    violations.push_back(std::move(found));
-  }
-  return violations.empty() ? absl::OkStatus() : SpecInvalid(violations);
+  return violations;
 }
 
 const char* SubmitResult(const absl::Status& status) {
@@ -84,39 +79,82 @@ const char* SubmitResult(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status CheckLabels(const v1::JobSpec& spec) {
-  if (spec.labels_size() <= kMaxLabels) return absl::OkStatus();
-  return SpecInvalid({{"labels", absl::StrCat("has ", spec.labels_size(), " entries, at most ",
-                                              kMaxLabels, " are allowed")}});
+absl::StatusOr<CheckedSpec> TrainingServiceImpl::CheckSpec(const v1::JobSpec& spec,
+                                                           std::vector<Violation> violations,
+                                                           int64_t create_micros) {
+  const int64_t max_bytes = rpc_.options.max_spec_bytes;
+  for (Violation& found : CheckSpecLimits(spec, max_bytes, create_micros)) {
+    violations.push_back(std::move(found));
+  }
+  // What is too large is not even looked at.
+  const bool is_too_large = static_cast<int64_t>(spec.ByteSizeLong()) > max_bytes;
+  if (is_too_large) return SpecInvalid(violations);
+  // Alone: what else is wrong may be told with the text in which it is.
+  const std::vector<Violation> secrets = CheckSpecSecrets(spec);
+  if (!secrets.empty()) return SpecInvalid(secrets);
+  auto checked = rpc_.checker.Check(spec, rpc_.devices.List());
+  if (violations.empty()) return checked;
+  for (Violation& found : ViolationsOf(checked.status())) violations.push_back(std::move(found));
+  return SpecInvalid(violations);
 }
 
-absl::StatusOr<JobRecord> TrainingServiceImpl::MakeJob(const v1::CreateJobRequest& request,
+absl::StatusOr<JobRecord> TrainingServiceImpl::MakeJob(const NewJob& request,
                                                        const CheckedSpec& checked) {
+  const v1::JobSpec& spec = request.spec;
   JobRecord job;
   job.uid = RandomUuid();
-  job.id = request.job_id().empty() ? ReadableId(request.spec().name()) : request.job_id();
-  job.name = request.spec().name();
-  job.spec = request.spec().SerializeAsString();
-  BLOCKSWAP_ASSIGN_OR_RETURN(job.spec_json, SpecToJson(request.spec()));
+  job.id = request.job_id.empty() ? ReadableId(spec.name()) : request.job_id;
+  job.name = spec.name();
+  job.spec = spec.SerializeAsString();
+  BLOCKSWAP_ASSIGN_OR_RETURN(job.spec_json, SpecToJson(spec));
   job.state_reason = "SUBMITTED";
   job.plan = checked.plan.SerializeAsString();
   job.plan_json = checked.plan.json();
   job.plan_text = checked.plan.text();
   job.needs = checked.needs;
-  job.requested_device = request.spec().device().empty() ? "auto" : request.spec().device();
-  job.output_directory = absl::StrCat(rpc_.options.outputs_root, "/", job.id);
+  job.requested_device = spec.device().empty() ? "auto" : spec.device();
+  job.tenant = request.tenant;
+  job.output_directory =
+      NewOutputDirectory(TenantOutputs(rpc_.options.outputs_root, request.tenant), job);
   job.warnings = checked.warnings;
-  job.labels.insert(request.spec().labels().begin(), request.spec().labels().end());
-  job.priority = request.spec().priority();
-  if (request.spec().retry().has_max_restarts()) {
-    job.max_restarts = request.spec().retry().max_restarts();
-  }
+  job.create_micros = request.create_micros;
+  TakeQueueSettings(spec, job);
   job.progress.total_steps = checked.total_steps;
+  job.retry_of = request.retry_of;
+  job.template_name = request.template_name;
+  job.from_checkpoint = request.from_checkpoint;
   return job;
 }
 
-absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& request,
-                                              v1::Job* response) {
+absl::Status TrainingServiceImpl::CreateNew(const NewJob& request, v1::Job* response) {
+  auto checked = CheckSpec(request.spec, request.violations, request.create_micros);
+  if (!checked.ok()) return checked.status();
+  for (int attempt = 0;; ++attempt) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, MakeJob(request, *checked));
+    if (request.validate_only) {
+      *response = ToProto(job, v1::JOB_VIEW_FULL, 0);
+      response->clear_uid();
+      return absl::OkStatus();
+    }
+    if (request.prepare) BLOCKSWAP_RETURN_IF_ERROR(request.prepare(job));
+    auto created = rpc_.store.CreateJob(job, request.request_id, request.hash,
+                                        rpc_.max_unfinished_jobs.load(std::memory_order_relaxed));
+    if (request.prepare && !(created.ok() && created->is_new)) {
+      // What was prepared is nobody's; the answer is why.
+      RemoveOutputs(job).IgnoreError();
+    }
+    const bool id_was_taken = !created.ok() && ReasonOf(created.status()) == "JOB_EXISTS";
+    if (id_was_taken && request.job_id.empty() && attempt < kMaxIdTries) continue;
+    if (!created.ok()) return created.status();
+    rpc_.metrics.JobSubmitted(created->is_new ? "accepted" : "duplicate");
+    if (created->is_new) rpc_.scheduler.Wake();
+    return Fill(std::move(created->job), v1::JOB_VIEW_FULL, response);
+  }
+}
+
+absl::Status TrainingServiceImpl::Submit(const std::string& request_id, const std::string& hash,
+                                         const std::function<absl::StatusOr<NewJob>()>& prepare,
+                                         v1::Job* response) {
   if (!rpc_.accepting.load(std::memory_order_relaxed)) {
     return WithReason(absl::UnavailableError("the server is shutting down"), "SHUTTING_DOWN");
   }
@@ -124,43 +162,70 @@ absl::Status TrainingServiceImpl::DoCreateJob(const v1::CreateJobRequest& reques
     rpc_.metrics.JobSubmitted(SubmitResult(status));
     return status;
   };
-  absl::Status valid = CheckRequest(request, rpc_.options.max_spec_bytes);
-  if (!valid.ok()) return reject(std::move(valid));
-  const std::string hash = CanonicalHash(request);
   // Before validation: a repeated request gets its answer even when its files are gone by now.
-  auto earlier = rpc_.store.FindRequest(request.request_id(), hash);
+  auto earlier = rpc_.store.FindRequest(request_id, hash);
   if (!earlier.ok()) return reject(earlier.status());
   if (earlier->has_value()) {
     rpc_.metrics.JobSubmitted("duplicate");
     return Fill(**earlier, v1::JOB_VIEW_FULL, response);
   }
-  auto checked = rpc_.checker.Check(request.spec(), rpc_.devices.List());
-  if (!checked.ok()) return reject(checked.status());
-  for (int attempt = 0;; ++attempt) {
-    auto job = MakeJob(request, *checked);
-    if (!job.ok()) return reject(job.status());
-    if (request.validate_only()) {
-      *response = ToProto(*job, v1::JOB_VIEW_FULL, 0);
-      response->clear_uid();
-      return absl::OkStatus();
+  auto job = prepare();
+  if (!job.ok()) return reject(job.status());
+  job->request_id = request_id;
+  job->hash = hash;
+  job->create_micros = WallMicros();
+  absl::Status created = CreateNew(*job, response);
+  return created.ok() ? created : reject(std::move(created));
+}
+
+absl::Status TrainingServiceImpl::DoCreateJob(const std::string& tenant,
+                                              const v1::CreateJobRequest& request,
+                                              v1::Job* response) {
+  const auto prepare = [this, &tenant, &request]() -> absl::StatusOr<NewJob> {
+    NewJob job;
+    job.tenant = tenant;
+    job.spec = request.spec();
+    if (!request.template_().empty()) {
+      BLOCKSWAP_ASSIGN_OR_RETURN(const v1::JobTemplate found,
+                                 rpc_.templates.Get(request.template_()));
+      BLOCKSWAP_ASSIGN_OR_RETURN(job.spec, ApplyTemplate(found, request.spec()));
+      job.template_name = std::string(absl::StripPrefix(found.name(), "templates/"));
     }
-    auto created = rpc_.store.CreateJob(*std::move(job), request.request_id(), hash,
-                                        rpc_.options.max_unfinished_jobs);
-    const bool id_was_taken = !created.ok() && ReasonOf(created.status()) == "JOB_EXISTS";
-    if (id_was_taken && request.job_id().empty() && attempt < kMaxIdTries) continue;
-    if (!created.ok()) return reject(created.status());
-    rpc_.metrics.JobSubmitted(created->is_new ? "accepted" : "duplicate");
-    if (created->is_new) rpc_.scheduler.Wake();
-    return Fill(std::move(created->job), v1::JOB_VIEW_FULL, response);
-  }
+    job.job_id = request.job_id();
+    job.validate_only = request.validate_only();
+    job.violations = CheckIds(request.job_id(), "job_id", request.request_id());
+    return job;
+  };
+  v1::CreateJobRequest canonical = request;
+  canonical.clear_request_id();
+  return Submit(RequestIdOfTenant(request.request_id(), tenant), CanonicalHash(canonical), prepare,
+                response);
+}
+
+absl::Status TrainingServiceImpl::DoRetryJob(const std::string& tenant,
+                                             const v1::RetryJobRequest& request,
+                                             v1::Job* response) {
+  const auto prepare = [this, &request]() -> absl::StatusOr<NewJob> {
+    BLOCKSWAP_ASSIGN_OR_RETURN(NewJob job, PrepareRetry(request));
+    job.job_id = request.new_job_id();
+    job.validate_only = request.validate_only();
+    for (Violation& found : CheckIds(request.new_job_id(), "new_job_id", request.request_id())) {
+      job.violations.push_back(std::move(found));
+    }
+    return job;
+  };
+  v1::RetryJobRequest canonical = request;
+  canonical.clear_request_id();
+  // Of another kind than a CreateJob with the same bytes.
+  return Submit(RequestIdOfTenant(request.request_id(), tenant),
+                Sha256(absl::StrCat("RetryJob\n", CanonicalHash(canonical))), prepare, response);
 }
 
 absl::Status TrainingServiceImpl::DoPlanJob(const v1::PlanJobRequest& request,
                                             v1::PlanJobResponse* response) {
   const std::string& profile = request.device_profile();
-  BLOCKSWAP_ASSIGN_OR_RETURN(
-      CheckedSpec checked,
-      rpc_.checker.PlanOnly(request.spec(), rpc_.devices.List(), profile));
+  BLOCKSWAP_ASSIGN_OR_RETURN(CheckedSpec checked,
+                             rpc_.checker.PlanOnly(request.spec(), rpc_.devices.List(), profile));
   *response->mutable_plan() = std::move(checked.plan);
   response->set_device(
       absl::StrCat(profile.empty() ? "devices/" : "device_profiles/", checked.device));

@@ -20,7 +20,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::FieldMask;
 using google::protobuf::util::FieldMaskUtil;
 
-constexpr char kMayChange[] = "only priority, labels, retry and memory.* can change";
+constexpr char kMayChange[] =
+    "only priority, labels, retry, deadline, hold and memory.* can change";
 
 // Each leaf that `path` covers, in the spec's own terms: "memory" is every field of it.
 std::vector<std::string> Leaves(const std::string& path) {
@@ -42,8 +43,8 @@ std::string WhyFixed(const std::string& leaf) {
            "new job";
   }
   const std::vector<std::string> parts = absl::StrSplit(leaf, absl::MaxSplits('.', 1));
-  const bool may_change =
-      parts[0] == "priority" || parts[0] == "labels" || parts[0] == "retry" || parts[0] == "memory";
+  const bool may_change = parts[0] == "priority" || parts[0] == "labels" || parts[0] == "retry" ||
+                          parts[0] == "deadline" || parts[0] == "hold" || parts[0] == "memory";
   return may_change ? "" : absl::StrCat("cannot change after submission: ", kMayChange);
 }
 

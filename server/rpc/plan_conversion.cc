@@ -3,19 +3,25 @@
 
 #include <google/protobuf/util/time_util.h>
 
+#include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "offload/plan/shortfall.h"
+#include "server/base/reason.h"
 #include "server/rpc/proto_conversion.h"
 
 namespace blockswap::server {
 namespace {
 
+google::protobuf::Duration ToDuration(absl::Duration time) {
+  return google::protobuf::util::TimeUtil::NanosecondsToDuration(absl::ToInt64Nanoseconds(time));
+}
+
 // An unknown time stays absent: a program must not take it for an instant.
-void SetTime(absl::Duration time, google::protobuf::Duration* (v1::MemoryPlan::*field)(),
-             v1::MemoryPlan* out) {
-  if (time <= absl::ZeroDuration()) return;
-  *(out->*field)() =
-      google::protobuf::util::TimeUtil::NanosecondsToDuration(absl::ToInt64Nanoseconds(time));
+template <typename Message>
+void SetTime(absl::Duration time, google::protobuf::Duration* (Message::*field)(), Message* out) {
+  if (time > absl::ZeroDuration()) *(out->*field)() = ToDuration(time);
 }
 
 void SetTimes(const offload::Prediction& predicted, v1::MemoryPlan* out) {
@@ -26,8 +32,7 @@ void SetTimes(const offload::Prediction& predicted, v1::MemoryPlan* out) {
   SetTime(predicted.even_spacing_bound, &v1::MemoryPlan::mutable_even_spacing_bound_time, out);
   if (predicted.step <= absl::ZeroDuration()) return;
   // Known with the step, and often nothing.
-  *out->mutable_stall_time() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
-      absl::ToInt64Nanoseconds(predicted.stall));
+  *out->mutable_stall_time() = ToDuration(predicted.stall);
 }
 
 }  // namespace
@@ -75,12 +80,20 @@ v1::PlanAlternative AlternativeToProto(const offload::Alternative& alternative) 
   out.set_blocks_to_swap(alternative.blocks_to_swap);
   out.set_num_streamed(alternative.num_streamed);
   out.set_h2d_bytes_per_step(alternative.h2d_bytes_per_step);
-  if (alternative.step > absl::ZeroDuration()) {
-    *out.mutable_step_time() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
-        absl::ToInt64Nanoseconds(alternative.step));
-  }
+  SetTime(alternative.step, &v1::PlanAlternative::mutable_step_time, &out);
   out.set_saves(alternative.saves);
   return out;
+}
+
+absl::Status WillNotFit(const absl::Status& refusal, const std::string& device) {
+  std::map<std::string, std::string> metadata = {{"device", device}};
+  if (const auto shortfall = offload::ShortfallOf(refusal)) {
+    metadata["resource"] = shortfall->resource;
+    metadata["need"] = absl::StrCat(shortfall->needed_bytes);
+    metadata["have"] = absl::StrCat(shortfall->available_bytes);
+    metadata["would_fit"] = shortfall->would_fit;
+  }
+  return WithReason(refusal, "WILL_NOT_FIT", metadata);
 }
 
 }  // namespace blockswap::server

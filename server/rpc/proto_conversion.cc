@@ -4,13 +4,13 @@
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/time_util.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/text/utf8.h"
-#include "server/base/log.h"
-#include "server/jobs/transitions.h"
+#include "server/base/random_text.h"
 
 namespace blockswap::server {
 namespace {
@@ -33,6 +33,8 @@ static_assert(static_cast<int>(FailureCategory::kWorkerCrash) == v1::FAILURE_CAT
 static_assert(static_cast<int>(FailureCategory::kNumerics) == v1::FAILURE_CATEGORY_NUMERICS);
 static_assert(static_cast<int>(EventType::kEnd) == v1::JobEvent::TYPE_END);
 static_assert(static_cast<int>(EventType::kUpdated) == v1::JobEvent::TYPE_UPDATED);
+static_assert(static_cast<int>(EventType::kCheckpointDeleted) ==
+              v1::JobEvent::TYPE_CHECKPOINT_DELETED);
 static_assert(static_cast<int>(EventType::kProgress) == v1::JobEvent::TYPE_PROGRESS);
 
 void SetTime(int64_t micros, google::protobuf::Timestamp* time) {
@@ -48,21 +50,6 @@ v1::Failure ToProto(const Failure& failure) {
   out.set_signal(failure.signal);
   out.set_retryable(failure.retryable);
   out.set_step(failure.step);
-  return out;
-}
-
-Failure FromProto(const v1::Failure& failure) {
-  Failure out;
-  // A newer worker's category that is unknown here is still a failure.
-  out.category = v1::FailureCategory_IsValid(failure.category())
-                     ? static_cast<FailureCategory>(failure.category())
-                     : FailureCategory::kWorkerCrash;
-  out.reason = failure.reason();
-  out.message = failure.message();
-  out.exit_code = failure.exit_code();
-  out.signal = failure.signal();
-  out.retryable = failure.retryable();
-  out.step = failure.step();
   return out;
 }
 
@@ -82,81 +69,8 @@ v1::Progress ToProto(const Progress& progress) {
   out.set_device_bytes(progress.device_bytes);
   out.set_stall_ratio(progress.stall_ratio);
   out.set_phase(progress.phase);
-  return out;
-}
-
-SwapCounters FromProto(const v1::SwapCounters& swap) {
-  SwapCounters out;
-  out.h2d_bytes = swap.h2d_bytes();
-  out.d2h_bytes = swap.d2h_bytes();
-  out.h2d_transfers = swap.h2d_transfers();
-  out.d2h_transfers = swap.d2h_transfers();
-  out.h2d_busy_seconds = swap.h2d_busy_seconds();
-  out.d2h_busy_seconds = swap.d2h_busy_seconds();
-  out.forward_stall_seconds = swap.forward_stall_seconds();
-  out.backward_stall_seconds = swap.backward_stall_seconds();
-  out.hits = swap.hits();
-  out.late = swap.late();
-  out.misses = swap.misses();
-  out.blocks_on_device = swap.blocks_on_device();
-  out.blocks_on_host = swap.blocks_on_host();
-  out.blocks_in_flight = swap.blocks_in_flight();
-  return out;
-}
-
-WorkerStep FromProto(const v1::Step& step) {
-  WorkerStep out;
-  out.step = step.step();
-  out.epoch = step.epoch();
-  out.loss = step.loss();
-  out.learning_rate = step.learning_rate();
-  out.grad_norm = step.grad_norm();
-  out.seconds = step.seconds();
-  out.samples = step.samples();
-  out.phase_seconds.insert(step.phase_seconds().begin(), step.phase_seconds().end());
-  out.swap = FromProto(step.swap());
-  out.device_bytes_peak = step.device_bytes_peak();
-  return out;
-}
-
-ReadyUpdate FromProto(const v1::Ready& ready) {
-  ReadyUpdate out;
-  out.plan_json = ready.plan_json();
-  out.plan_text = ready.plan_text();
-  out.device = ready.device();
-  out.resumed_from = ready.resumed_from();
-  out.start_step = ready.start_step();
-  out.total_steps = ready.total_steps();
-  out.skipped_checkpoints.assign(ready.skipped_checkpoints().begin(),
-                                 ready.skipped_checkpoints().end());
-  return out;
-}
-
-MemoryUpdate FromProto(const v1::MemoryReport& memory) {
-  MemoryUpdate out;
-  out.planned_bytes.insert(memory.device_planned_bytes().begin(),
-                           memory.device_planned_bytes().end());
-  out.allocated_bytes.insert(memory.device_allocated_bytes().begin(),
-                             memory.device_allocated_bytes().end());
-  out.peak_bytes.insert(memory.device_peak_bytes().begin(), memory.device_peak_bytes().end());
-  out.device_budget_bytes = memory.device_budget_bytes();
-  out.host_rss_bytes = memory.host_rss_bytes();
-  out.host_pinned_bytes = memory.host_pinned_bytes();
-  out.host_master_bytes = memory.host_master_bytes();
-  out.host_locked_bytes = memory.host_locked_bytes();
-  out.host_shared_bytes = memory.host_shared_bytes();
-  out.host_file_bytes = memory.host_file_bytes();
-  out.pinning_fell_back = memory.pinning_fell_back();
-  return out;
-}
-
-CheckpointUpdate FromProto(const v1::CheckpointCommitted& checkpoint) {
-  CheckpointUpdate out;
-  out.checkpoint.step = checkpoint.step();
-  out.checkpoint.bytes = checkpoint.bytes();
-  out.checkpoint.directory = checkpoint.directory();
-  out.checkpoint.manifest_sha256 = checkpoint.manifest_sha256();
-  out.seconds = checkpoint.seconds();
+  out.set_phase_bytes_done(progress.phase_bytes_done);
+  out.set_phase_bytes_total(progress.phase_bytes_total);
   return out;
 }
 
@@ -164,7 +78,12 @@ CheckpointUpdate FromProto(const v1::CheckpointCommitted& checkpoint) {
 
 std::string ValidUtf8(const std::string& text) { return proto::ToValidUtf8(text); }
 
-std::string EtagOf(const JobRecord& job) { return absl::StrCat("v", job.version); }
+std::string EtagOf(const JobRecord& job) {
+  constexpr size_t kLength = 16;
+  const std::string content = absl::StrCat(job.uid, " ", static_cast<int>(job.state), " ",
+                                           static_cast<int>(job.stop_mode), " ", job.spec);
+  return ToHex(Sha256(content)).substr(0, kLength);
+}
 
 v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) {
   v1::Job out;
@@ -183,6 +102,10 @@ v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) 
     if (view != v1::JOB_VIEW_FULL) {
       out.mutable_plan()->clear_json();
       out.mutable_plan()->clear_text();
+      out.mutable_plan()->clear_streamed_blocks();
+      out.mutable_plan()->clear_keeping_blocks();
+      out.mutable_plan()->clear_notes();
+      out.mutable_plan()->clear_device_bytes_by_purpose();
     }
   }
   out.set_attempt(job.attempt);
@@ -194,7 +117,13 @@ v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position) 
   SetTime(job.update_micros, out.mutable_update_time());
   out.set_etag(EtagOf(job));
   out.set_output_directory(job.output_directory);
-  out.set_retry_of(job.retry_of);
+  out.set_tenant(job.tenant);
+  if (!job.retry_of.empty()) out.set_retry_of(absl::StrCat("jobs/", job.retry_of));
+  if (job.deadline_micros != 0) SetTime(job.deadline_micros, out.mutable_deadline_time());
+  if (!job.template_name.empty()) {
+    out.set_template_(absl::StrCat("templates/", job.template_name));
+  }
+  out.set_from_checkpoint(job.from_checkpoint);
   for (const std::string& warning : job.warnings) out.add_warnings(ValidUtf8(warning));
   return out;
 }
@@ -267,77 +196,12 @@ v1::Device ToProto(const DeviceState& device) {
   out.set_free_bytes(device.free_bytes);
   out.set_health(static_cast<v1::Device::Health>(device.health));
   out.set_health_reason(ValidUtf8(device.health_reason));
-  if (!device.holder.empty()) out.set_job(absl::StrCat("jobs/", device.holder));
+  for (const DeviceHold& hold : device.holders) out.add_jobs(absl::StrCat("jobs/", hold.job));
+  out.set_room_bytes(std::max<int64_t>(0, device.room_bytes()));
+  if (!device.is_idle()) out.set_job(out.jobs(0));
   out.set_lockable_bytes(device.lockable_bytes);
   if (device.link.measured_micros != 0) *out.mutable_link() = LinkToProto(device);
   out.set_link_warning(device.link_warning);
-  return out;
-}
-
-absl::StatusOr<WorkerUpdate> FromProto(const v1::WorkerMessage& message) {
-  switch (message.body_case()) {
-    case v1::WorkerMessage::kHello:
-      return WorkerUpdate(AttachedUpdate{message.hello().build(), message.hello().pid()});
-    case v1::WorkerMessage::kHeartbeat:
-      return WorkerUpdate(HeartbeatUpdate{});
-    case v1::WorkerMessage::kReady:
-      return WorkerUpdate(FromProto(message.ready()));
-    case v1::WorkerMessage::kSteps: {
-      StepsUpdate steps;
-      for (const v1::Step& step : message.steps().steps()) steps.steps.push_back(FromProto(step));
-      return WorkerUpdate(std::move(steps));
-    }
-    case v1::WorkerMessage::kCheckpoint:
-      return WorkerUpdate(FromProto(message.checkpoint()));
-    case v1::WorkerMessage::kSample:
-      return WorkerUpdate(SampleUpdate{message.sample().step(), message.sample().file()});
-    case v1::WorkerMessage::kMemory:
-      return WorkerUpdate(FromProto(message.memory()));
-    case v1::WorkerMessage::kWarning:
-      return WorkerUpdate(WarningUpdate{message.warning().reason(), message.warning().message()});
-    case v1::WorkerMessage::kPhase:
-      return WorkerUpdate(PhaseUpdate{message.phase().phase()});
-    case v1::WorkerMessage::kExiting:
-      return WorkerUpdate(
-          ExitingUpdate{message.exiting().exit_code(), FromProto(message.exiting().failure()),
-                        message.exiting().adapter_file(), message.exiting().step()});
-    case v1::WorkerMessage::kReplanned:
-      return WorkerUpdate(ReplanUpdate{message.replanned().plan_json(),
-                                       message.replanned().plan_text(),
-                                       message.replanned().reason(), message.replanned().step()});
-    case v1::WorkerMessage::BODY_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("a worker message has no body this server knows");
-}
-
-v1::ServerMessage ToProto(const WorkerCommand& command) {
-  v1::ServerMessage out;
-  switch (command.kind) {
-    case CommandKind::kCheckpoint:
-      out.mutable_checkpoint();
-      break;
-    case CommandKind::kSample:
-      out.mutable_sample();
-      break;
-    case CommandKind::kStop: {
-      v1::Stop* stop = out.mutable_stop();
-      stop->set_mode(command.stop_mode == StopMode::kSuspend ? v1::Stop::MODE_SUSPEND
-                     : command.stop_mode == StopMode::kNow   ? v1::Stop::MODE_NOW
-                                                             : v1::Stop::MODE_CANCEL);
-      stop->set_grace_seconds(command.grace_seconds);
-      break;
-    }
-    case CommandKind::kUpdateMemory: {
-      google::protobuf::util::JsonParseOptions options;
-      options.ignore_unknown_fields = true;
-      // Our own text; what does not parse leaves the defaults, with which the worker plans anew.
-      const auto parsed = google::protobuf::util::JsonStringToMessage(
-          command.memory_json, out.mutable_memory()->mutable_memory(), options);
-      if (!parsed.ok()) LogError("memory settings for a worker: {}", parsed.ToString());
-      break;
-    }
-  }
   return out;
 }
 

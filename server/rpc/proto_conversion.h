@@ -20,7 +20,7 @@ namespace blockswap::server {
 // Text from workers and files may hold anything; a proto3 string may not.
 std::string ValidUtf8(const std::string& text);
 
-// Grows with every change of the job.
+// Another one for another spec or state; progress does not change it.
 std::string EtagOf(const JobRecord& job);
 v1::Job ToProto(const JobRecord& job, v1::JobView view, int64_t queue_position);
 v1::JobEvent ToProto(const EventRecord& event);

@@ -38,11 +38,6 @@ class SpecChecker {
                                                const std::vector<DeviceState>& devices,
                                                const std::string& device_profile) = 0;
   virtual std::vector<std::string> architectures() const = 0;
-  // Names the weights that the job's worker may share with others (worker::SharedMastersKey); empty:
-  // it shares none. `job_json` is what the worker gets.
-  virtual absl::StatusOr<std::string> MastersKey(const std::string& /*job_json*/) {
-    return std::string();
-  }
 };
 
 }  // namespace blockswap::server

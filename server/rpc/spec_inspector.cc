@@ -2,13 +2,16 @@
 #include "server/rpc/spec_inspector.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "offload/base/byte_size.h"
 #include "offload/base/host_facts.h"
 #include "offload/base/status_macros.h"
 #include "offload/plan/alternatives.h"
 #include "offload/plan/device_profiles.h"
 #include "offload/plan/planner.h"
+#include "server/base/log.h"
 #include "server/base/reason.h"
 #include "server/rpc/plan_conversion.h"
 #include "server/rpc/proto_conversion.h"
@@ -38,6 +41,11 @@ absl::StatusOr<DeviceState> ChooseDevice(const std::string& requested,
     if (!DeviceFits(device, requested)) continue;
     if (best == nullptr || device.total_bytes > best->total_bytes) best = &device;
   }
+  if (best != nullptr && best->total_bytes == 0 && best->health == DeviceHealth::kUnhealthy) {
+    return WithReason(
+        absl::UnavailableError(absl::StrCat("device ", best->name, ": ", best->health_reason)),
+        "DEVICE_UNHEALTHY", {{"device", best->name}});
+  }
   if (best != nullptr) return *best;
   return SpecInvalid({{"device", absl::StrCat("\"", requested, "\" is none of auto, ", names)}});
 }
@@ -45,7 +53,7 @@ absl::StatusOr<DeviceState> ChooseDevice(const std::string& requested,
 worker::Machine MachineOf(const DeviceState& device) {
   worker::Machine machine;
   // What a running job holds will be free when this one's turn comes.
-  machine.device_free_bytes = device.holder.empty() ? device.free_bytes : device.total_bytes;
+  machine.device_free_bytes = device.is_idle() ? device.free_bytes : device.total_bytes;
   const base::HostFacts host = base::ReadHostFacts();
   machine.host_available_bytes = host.available_bytes;
   if (device.kind == DeviceKind::kHost) {
@@ -71,8 +79,10 @@ int64_t ModelBytes(const offload::ModelProfile& profile) {
 
 // A GPU's speed is known by its name until a job has measured it; a link that was measured counts.
 void AddKnownSpeeds(const DeviceState& device, worker::Machine* machine) {
+  // A part of a GPU (MIG) is as fast as its share, which no table knows.
+  const bool is_whole = device.kind == DeviceKind::kCuda && device.card_uuid == device.uuid;
   const offload::DeviceProfile* card =
-      device.kind == DeviceKind::kCuda ? offload::ProfileOfCard(device.description) : nullptr;
+      is_whole ? offload::ProfileOfCard(device.description) : nullptr;
   if (card == nullptr) return;
   if (machine->compute_flops_per_second <= 0) machine->compute_flops_per_second = card->bf16_flops;
   if (machine->link.h2d_bytes_per_second <= 0) machine->link = card->link;
@@ -88,6 +98,23 @@ offload::PlanRequest RequestFor(const worker::JobInspection& job,
   return offload::RequestOn(card, worker::MakePlanRequest(job, machine));
 }
 
+// A job whose weights cannot be named only does not share them.
+void NoteSharedBase(const offload::SwapPlan& plan, const worker::JobInspection& job,
+                    PlanNeeds* needs) {
+  const auto keys = worker::SharedMastersKeys(job.config, *job.weights, job.model);
+  if (!keys.ok()) {
+    LogWarning("a job's weights will not be shared: {}", std::string(keys.status().message()));
+  }
+  if (!keys.ok() || keys->empty()) return;
+  needs->base_key = keys->front();
+  if (keys->size() > 1) needs->other_base_key = keys->back();
+  for (size_t i = 0; i < plan.blocks.size(); ++i) {
+    const bool in_memory = plan.blocks[i].residence == offload::Residence::kStreamed &&
+                           plan.blocks[i].tier != offload::HostTier::kFile;
+    needs->master_bytes.push_back(in_memory ? job.profile.blocks[i].bytes : 0);
+  }
+}
+
 PlanNeeds NeedsOf(const offload::SwapPlan& plan, const worker::JobInspection& job) {
   PlanNeeds needs;
   needs.device_bytes = plan.prediction.device_bytes;
@@ -95,6 +122,13 @@ PlanNeeds NeedsOf(const offload::SwapPlan& plan, const worker::JobInspection& jo
   // A checkpoint holds the adapter and its optimizer state; the profile counts gradients with the
   // adapter.
   needs.disk_bytes = job.profile.adapter_bytes + job.profile.optimizer_bytes;
+  if (job.config.memory.pinned_memory == offload::PinPolicy::kRequired) {
+    needs.locked_bytes = plan.prediction.pinned_bytes;
+  }
+  const double step_seconds = absl::ToDoubleSeconds(plan.prediction.step);
+  if (std::isfinite(step_seconds) && step_seconds > 0) needs.step_seconds = step_seconds;
+  needs.total_steps = job.total_steps;
+  NoteSharedBase(plan, job, &needs);
   needs.blocks_to_swap = plan.blocks_to_swap;
   needs.max_blocks_to_swap = job.profile.max_blocks_to_swap;
   needs.architecture = job.config.model.architecture;
@@ -116,12 +150,19 @@ absl::StatusOr<CheckedSpec> Answer(const worker::JobInspection& job,
     if (absl::IsInvalidArgument(plan.status())) {
       return SpecInvalid({{"memory", ValidUtf8(std::string(plan.status().message()))}});
     }
-    return WithReason(plan.status(), "WILL_NOT_FIT", {{"device", device}});
+    return WillNotFit(plan.status(), device);
   }
   CheckedSpec checked;
   checked.plan = PlanToProto(*plan);
   checked.plan.set_model_bytes(ModelBytes(job.profile));
+  const std::string largest = worker::LargestBatchText(job);
+  if (!largest.empty()) checked.plan.add_notes(largest);
   checked.needs = NeedsOf(*plan, job);
+  if (checked.needs.disk_bytes > 0) {
+    checked.plan.add_notes(absl::StrCat("a checkpoint takes about ",
+                                        base::FormatByteSize(checked.needs.disk_bytes),
+                                        " on the disk of the job's output directory"));
+  }
   checked.device = device;
   checked.total_steps = job.total_steps;
   checked.num_items = job.dataset->counts().used;
@@ -141,13 +182,8 @@ std::vector<std::string> SpecInspector::architectures() const {
   return names;
 }
 
-absl::StatusOr<std::string> SpecInspector::MastersKey(const std::string& job_json) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::SpecResult spec, worker::LoadJobJson(job_json, roots_));
-  if (!spec.config.has_value()) return worker::ViolationsToStatus(spec.violations);
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::shared_ptr<worker::CheckpointSource> weights,
-                             worker::CheckpointSource::Open(spec.config->model.weights_path,
-                                                            spec.config->model.config_path));
-  return worker::SharedMastersKey(*spec.config, *weights);
+worker::ScopedOpenRoots SpecInspector::OnlyBelowRoots() const {
+  return worker::ScopedOpenRoots({roots_.models, roots_.datasets});
 }
 
 absl::StatusOr<worker::TrainConfig> SpecInspector::Validate(const v1::JobSpec& spec) const {
@@ -160,6 +196,7 @@ absl::StatusOr<worker::TrainConfig> SpecInspector::Validate(const v1::JobSpec& s
 
 absl::StatusOr<CheckedSpec> SpecInspector::Check(const v1::JobSpec& spec,
                                                  const std::vector<DeviceState>& devices) {
+  const worker::ScopedOpenRoots below = OnlyBelowRoots();
   BLOCKSWAP_ASSIGN_OR_RETURN(const worker::TrainConfig config, Validate(spec));
   BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceState device, ChooseDevice(spec.device(), devices));
   BLOCKSWAP_ASSIGN_OR_RETURN(const worker::JobInspection job, Inspect(config));
@@ -171,6 +208,7 @@ absl::StatusOr<CheckedSpec> SpecInspector::Check(const v1::JobSpec& spec,
 absl::StatusOr<CheckedSpec> SpecInspector::PlanOnly(const v1::JobSpec& spec,
                                                     const std::vector<DeviceState>& devices,
                                                     const std::string& device_profile) {
+  const worker::ScopedOpenRoots below = OnlyBelowRoots();
   BLOCKSWAP_ASSIGN_OR_RETURN(const worker::TrainConfig config, Validate(spec));
   if (device_profile.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(const DeviceState device, ChooseDevice(spec.device(), devices));

@@ -9,6 +9,7 @@
 #include "server/rpc/spec_checker.h"
 #include "worker/config/job_inspection.h"
 #include "worker/config/train_config.h"
+#include "worker/io/rooted_path.h"
 
 namespace blockswap::server {
 
@@ -23,9 +24,10 @@ class SpecInspector final : public SpecChecker {
                                        const std::vector<DeviceState>& devices,
                                        const std::string& device_profile) override;
   std::vector<std::string> architectures() const override;
-  absl::StatusOr<std::string> MastersKey(const std::string& job_json) override;
 
  private:
+  // For as long as the answer lives, this thread opens files of jobs below their roots only.
+  worker::ScopedOpenRoots OnlyBelowRoots() const;
   absl::StatusOr<worker::TrainConfig> Validate(const v1::JobSpec& spec) const;
 
   const worker::Roots roots_;

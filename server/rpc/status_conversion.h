@@ -29,7 +29,9 @@ grpc::StatusCode ToGrpcCode(absl::StatusCode code);
 absl::StatusCode FromGrpcCode(grpc::StatusCode code);
 
 // Every error gets an ErrorInfo (domain "blockswap"); one without a reason of its own is named
-// after its code.
+// after its code. Beside it: ResourceInfo for what is missing or there already, PreconditionFailure,
+// QuotaFailure, and RetryInfo where a later try may succeed. Texts are cut so that the trailers stay
+// below what clients take.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace blockswap::server

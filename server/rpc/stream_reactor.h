@@ -7,11 +7,14 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "offload/base/mutex.h"
+#include "server/base/reason.h"
 #include "server/events/event_hub.h"
+#include "server/rpc/status_conversion.h"
 #include "server/rpc/training_service.h"
 
 namespace blockswap::server {
@@ -52,13 +55,15 @@ class StreamReactor : public grpc::ServerWriteReactor<Message> {
       link->stream = nullptr;
     }
     rpc_.streams.fetch_sub(1, std::memory_order_relaxed);
+    if (is_counted_) rpc_.limits.EndStream(caller_);
     rpc_.metrics.WatchStreams(kind_, -1);
     delete this;
   }
 
  protected:
   // `kind` is the label of the stream's metrics; a literal.
-  StreamReactor(RpcContext& rpc, const char* kind) : rpc_(rpc), kind_(kind) {
+  StreamReactor(RpcContext& rpc, const char* kind, Identity caller)
+      : rpc_(rpc), caller_(std::move(caller)), kind_(kind) {
     rpc_.metrics.WatchStreams(kind_, 1);
   }
 
@@ -74,7 +79,25 @@ class StreamReactor : public grpc::ServerWriteReactor<Message> {
   virtual void ShutDown() = 0;
   virtual void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
+  // What a derived class asks first when it starts. ResourceExhausted TOO_MANY_STREAMS.
+  absl::Status CountForTenant() {
+    const absl::Status counted = rpc_.limits.BeginStream(caller_);
+    is_counted_ = counted.ok();
+    return counted;
+  }
+
+  // Called at each tick: a token that is revoked or expires ends the streams that it opened.
+  bool EndIfRevokedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (over_ || rpc_.auth.IsValid(caller_)) return false;
+    over_ = true;
+    this->Finish(ToGrpcStatus(WithReason(
+        absl::UnauthenticatedError("the token of this stream was revoked or has expired"),
+        "TOKEN_INVALID")));
+    return true;
+  }
+
   RpcContext& rpc_;
+  const Identity caller_;
   base::Mutex mutex_;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called, or must not be any more
@@ -98,6 +121,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Message> {
     StreamReactor* stream ABSL_GUARDED_BY(mutex) = nullptr;
   };
 
+  bool is_counted_ = false;  // before the first event, and after the last
   const char* const kind_;
   const std::shared_ptr<Link> link_ = std::make_shared<Link>();
 };

@@ -19,8 +19,13 @@ class TokenMaker final {
       : epoch_(std::move(epoch)), secret_(std::move(secret)) {}
 
   std::string PageToken(int64_t last_key, absl::string_view scope) const;
-  // 0 for an empty token. InvalidArgument: not one of ours, or for another filter.
+  // 0 for an empty token. InvalidArgument PAGE_TOKEN_INVALID: not one of ours, or for another
+  // filter or order.
   absl::StatusOr<int64_t> ParsePageToken(const std::string& token, absl::string_view scope) const;
+  // The same for a key that is a text of any kind; REQUIRES: `token` is not empty.
+  std::string TextPageToken(absl::string_view last_key, absl::string_view scope) const;
+  absl::StatusOr<std::string> ParseTextPageToken(const std::string& token,
+                                                 absl::string_view scope) const;
 
   std::string ResumeToken(int64_t sequence, absl::string_view scope) const;
   // OutOfRange RESUME_TOKEN_EXPIRED: of another store. InvalidArgument: not one of ours, or for

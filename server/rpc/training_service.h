@@ -5,12 +5,21 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "blockswap/v1/training.grpc.pb.h"
+#include "server/auth/audit_log.h"
+#include "server/auth/authenticator.h"
+#include "server/auth/call_limits.h"
+#include "server/auth/permissions.h"
 #include "server/events/event_hub.h"
 #include "server/metrics/server_metrics.h"
+#include "server/rpc/retention.h"
 #include "server/rpc/spec_checker.h"
+#include "server/rpc/status_conversion.h"
+#include "server/rpc/template_catalog.h"
 #include "server/rpc/tokens.h"
 #include "server/rpc/work_pool.h"
 #include "server/scheduler/scheduler.h"
@@ -18,15 +27,13 @@
 
 namespace blockswap::server {
 
-// InvalidArgument SPEC_INVALID: too many.
-absl::Status CheckLabels(const v1::JobSpec& spec);
+// Aborted ETAG_MISMATCH with the etag the job has now.
+absl::Status EtagMismatch(const JobRecord& job, const std::string& etag);
 
 struct TrainingServiceOptions {
   std::string outputs_root;
-  int64_t max_unfinished_jobs = 10000;
   int64_t max_spec_bytes = 256 << 10;
   int max_streams = 256;
-  std::chrono::milliseconds bookmark_interval{15000};
 };
 
 // What the service and its streams share. Everything here is thread safe and outlives the service.
@@ -38,7 +45,15 @@ struct RpcContext {
   ServerMetrics& metrics;
   SpecChecker& checker;
   const TokenMaker tokens;
+  const TemplateCatalog templates;
+  RetentionKeeper& retention;
   TrainingServiceOptions options;
+  const Authenticator& auth;
+  CallLimits& limits;
+  AuditLog* audit;  // null: none
+  // Relaxed: settings that may change while the server runs; the next use sees the new value.
+  std::atomic<int64_t> max_unfinished_jobs{10000};
+  std::atomic<int64_t> bookmark_micros{15000000};
   std::atomic<bool> accepting{true};  // relaxed: false once the server is on its way down
   std::atomic<int> streams{0};        // relaxed: a limit, not a guard
 };
@@ -76,17 +91,61 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
                           google::protobuf::Empty*) override;
   Unary* ListMetricPoints(Context*, const v1::ListMetricPointsRequest*,
                           v1::ListMetricPointsResponse*) override;
+  Unary* ListTemplates(Context*, const v1::ListTemplatesRequest*,
+                       v1::ListTemplatesResponse*) override;
+  Unary* GetTemplate(Context*, const v1::GetTemplateRequest*, v1::JobTemplate*) override;
 
  private:
+  // A job that is asked for, before it is planned and stored.
+  struct NewJob {
+    v1::JobSpec spec;
+    std::string tenant;  // whose it will be
+    std::string job_id;  // empty: the server chooses
+    std::string request_id, hash;
+    int64_t create_micros = 0;
+    bool validate_only = false;
+    std::string template_name, retry_of, from_checkpoint;
+    std::vector<Violation> violations;  // found so far
+    // What has to be there before the job can start; may be null. Undone when the job is not made.
+    std::function<absl::Status(const JobRecord&)> prepare;
+  };
+
   // Fills `response` and returns how the call ends; runs on a pool thread.
-  absl::Status DoCreateJob(const v1::CreateJobRequest& request, v1::Job* response);
+  absl::Status DoCreateJob(const std::string& tenant, const v1::CreateJobRequest& request,
+                           v1::Job* response);
+  absl::Status DoRetryJob(const std::string& tenant, const v1::RetryJobRequest& request,
+                          v1::Job* response);
+  absl::StatusOr<NewJob> PrepareRetry(const v1::RetryJobRequest& request);
+  // Answers an earlier request with that id, or makes what `prepare` asks for.
+  absl::Status Submit(const std::string& request_id, const std::string& hash,
+                      const std::function<absl::StatusOr<NewJob>()>& prepare, v1::Job* response);
+  absl::Status CreateNew(const NewJob& request, v1::Job* response);
+  // The checker's answer; `violations` and those of the limits come with its own.
+  absl::StatusOr<CheckedSpec> CheckSpec(const v1::JobSpec& spec, std::vector<Violation> violations,
+                                        int64_t create_micros);
+  absl::Status DoListJobs(const Identity& caller, const v1::ListJobsRequest& request,
+                          v1::ListJobsResponse* response);
+  // Places in the queue, by id; sets what the scheduler knows better than the store.
+  absl::StatusOr<std::map<std::string, int64_t>> PlacesOf(std::vector<JobRecord>& jobs);
+  absl::Status DoListEvents(const v1::ListJobEventsRequest& request,
+                            v1::ListJobEventsResponse* response);
+  absl::Status DoListAttempts(const v1::ListAttemptsRequest& request,
+                              v1::ListAttemptsResponse* response);
+  absl::Status DoListCheckpoints(const v1::ListCheckpointsRequest& request,
+                                 v1::ListCheckpointsResponse* response);
+  absl::Status DoListPoints(const v1::ListMetricPointsRequest& request,
+                            v1::ListMetricPointsResponse* response);
+  absl::Status DoListTemplates(const v1::ListTemplatesRequest& request,
+                               v1::ListTemplatesResponse* response);
+  absl::Status DoDeleteJob(const v1::DeleteJobRequest& request);
+  absl::Status DoGetCheckpoint(const v1::GetCheckpointRequest& request, v1::Checkpoint* response);
+  absl::Status DoDeleteCheckpoint(const v1::DeleteCheckpointRequest& request);
   absl::Status DoPlanJob(const v1::PlanJobRequest& request, v1::PlanJobResponse* response);
   absl::Status DoUpdateJob(const v1::UpdateJobRequest& request, v1::Job* response);
   // `again`: the spec changed while the new one was planned.
   absl::StatusOr<JobRecord> TryUpdate(const v1::UpdateJobRequest& request, const std::string& id,
                                       bool* again);
-  absl::StatusOr<JobRecord> MakeJob(const v1::CreateJobRequest& request,
-                                    const CheckedSpec& checked);
+  absl::StatusOr<JobRecord> MakeJob(const NewJob& request, const CheckedSpec& checked);
   Unary* RunOnPool(Context* context, std::function<absl::Status()> work);
   absl::Status Fill(const absl::StatusOr<JobRecord>& job, v1::JobView view, v1::Job* response);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // UpdateJob: from a field mask to a changed job, and to its worker when it has one.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "server/jobs/transitions.h"
 #include "server/rpc/job_update.h"
 #include "server/rpc/proto_conversion.h"
+#include "server/rpc/spec_limits.h"
 #include "server/rpc/training_service.h"
 
 namespace blockswap::server {
@@ -17,13 +19,6 @@ namespace {
 // Somebody else changed the spec between reading and writing: read again.
 constexpr int kMaxTries = 4;
 
-absl::Status EtagMismatch(const JobRecord& job, const std::string& etag) {
-  return WithReason(absl::AbortedError(absl::StrCat("job ", job.id, " has changed since etag ",
-                                                    etag, " was read, it has ", EtagOf(job),
-                                                    " now; get the job and decide again")),
-                    "ETAG_MISMATCH", {{"etag", EtagOf(job)}, {"job", job.id}});
-}
-
 absl::Status JobIsOver(const JobRecord& job) {
   return WithReason(
       absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", StateName(job.state),
@@ -31,10 +26,8 @@ absl::Status JobIsOver(const JobRecord& job) {
       "INVALID_STATE", {{"state", std::string(StateName(job.state))}, {"job", job.id}});
 }
 
-// Every fault at once: those of the mask with those of the values.
-absl::Status AllViolations(std::vector<Violation> violations, const absl::Status& checked) {
-  for (Violation& found : ViolationsOf(checked)) violations.push_back(std::move(found));
-  return SpecInvalid(violations);
+bool Changes(const SpecUpdate& update, const std::string& field) {
+  return std::find(update.changed.begin(), update.changed.end(), field) != update.changed.end();
 }
 
 bool ChangesMoreThanLabels(const SpecUpdate& update) {
@@ -47,11 +40,7 @@ bool ChangesMoreThanLabels(const SpecUpdate& update) {
 void TakeOverSpec(const SpecUpdate& update, std::string spec_json, JobRecord& job) {
   job.spec = update.spec.SerializeAsString();
   job.spec_json = std::move(spec_json);
-  job.labels.clear();
-  job.labels.insert(update.spec.labels().begin(), update.spec.labels().end());
-  job.priority = update.spec.priority();
-  job.max_restarts = update.spec.retry().has_max_restarts() ? update.spec.retry().max_restarts()
-                                                            : JobRecord().max_restarts;
+  TakeQueueSettings(update.spec, job);
 }
 
 // The plan of a job that waits is the server's; a worker reports its own.
@@ -66,6 +55,13 @@ void TakeOverPlan(const CheckedSpec& checked, JobRecord& job) {
 }
 
 }  // namespace
+
+absl::Status EtagMismatch(const JobRecord& job, const std::string& etag) {
+  return WithReason(absl::AbortedError(absl::StrCat("job ", job.id, " has changed since etag ",
+                                                    etag, " was read, it has ", EtagOf(job),
+                                                    " now; get the job and decide again")),
+                    "ETAG_MISMATCH", {{"etag", EtagOf(job)}, {"job", job.id}});
+}
 
 absl::StatusOr<JobRecord> TrainingServiceImpl::TryUpdate(const v1::UpdateJobRequest& request,
                                                          const std::string& id, bool* again) {
@@ -82,15 +78,11 @@ absl::StatusOr<JobRecord> TrainingServiceImpl::TryUpdate(const v1::UpdateJobRequ
   if (IsTerminal(before.state) && ChangesMoreThanLabels(update)) return JobIsOver(before);
   CheckedSpec checked;
   if (!IsTerminal(before.state) || !update.violations.empty()) {
-    absl::Status labels = CheckLabels(update.spec);
-    auto planned = rpc_.checker.Check(update.spec, rpc_.devices.List());
-    if (!update.violations.empty() || !labels.ok()) {
-      std::vector<Violation> violations = update.violations;
-      for (Violation& found : ViolationsOf(labels)) violations.push_back(std::move(found));
-      return AllViolations(std::move(violations), planned.status());
-    }
-    if (!planned.ok()) return planned.status();
-    checked = *std::move(planned);
+    // An old deadline that has passed is not this request's fault.
+    v1::JobSpec looked_at = update.spec;
+    if (!Changes(update, "deadline")) looked_at.clear_deadline();
+    BLOCKSWAP_ASSIGN_OR_RETURN(checked,
+                               CheckSpec(looked_at, update.violations, before.create_micros));
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::string spec_json, SpecToJson(update.spec));
   const auto change = [&](JobRecord& job, JobChange& out) -> absl::Status {

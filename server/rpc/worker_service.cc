@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text/utf8.h"
 #include "server/base/log.h"
 #include "server/base/random_text.h"
 #include "server/rpc/proto_conversion.h"
 #include "server/rpc/status_conversion.h"
+#include "server/supervisor/process_identity.h"
 
 namespace blockswap::server {
 namespace {
@@ -24,18 +26,19 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::ServerMessage>* WorkerServiceImpl
   return new WorkerStream(*this, *context);
 }
 
-void WorkerServiceImpl::Expect(const AttemptKey& key, const std::string& job_uid,
-                               const std::string& token, AttemptObserver& observer) {
+void WorkerServiceImpl::Expect(const ExpectedWorker& worker, AttemptObserver& observer) {
   auto seat = std::make_shared<WorkerSeat>();
-  seat->key = key;
-  seat->token_hash = Sha256(token);
+  seat->key = worker.key;
+  seat->token_hash = worker.token_hash;
+  seat->pid = worker.pid;
   {
     base::MutexLock lock(seat->mutex);
     seat->observer = &observer;
+    seat->delivered = seat->acknowledged = worker.last_sequence;
   }
   base::MutexLock lock(mutex_);
-  seats_[key] = seat;
-  by_uid_[{job_uid, key.attempt}] = std::move(seat);
+  seats_[worker.key] = seat;
+  by_uid_[{worker.job_uid, worker.key.attempt}] = std::move(seat);
 }
 
 std::shared_ptr<WorkerSeat> WorkerServiceImpl::Find(const AttemptKey& key) {
@@ -65,7 +68,11 @@ void WorkerServiceImpl::Send(const AttemptKey& key, const WorkerCommand& command
   base::MutexLock lock(seat->mutex);
   if (command.kind == CommandKind::kStop) seat->stop = command;
   if (command.kind == CommandKind::kUpdateMemory) seat->memory = command;
-  if (seat->stream != nullptr) seat->stream->Write(ToProto(command));
+  if (seat->stream != nullptr) {
+    seat->stream->Write(ToProto(command));
+  } else if (command.kind == CommandKind::kCheckpoint || command.kind == CommandKind::kSample) {
+    seat->waiting.insert(command.kind);
+  }
 }
 
 void WorkerServiceImpl::Acknowledge(const AttemptKey& key, int64_t sequence) {
@@ -83,18 +90,32 @@ void WorkerServiceImpl::Acknowledge(const AttemptKey& key, int64_t sequence) {
 
 absl::StatusOr<std::shared_ptr<WorkerSeat>> WorkerServiceImpl::Authenticate(
     const v1::Hello& hello) {
-  if (hello.protocol() != kProtocol) {
-    return absl::InvalidArgumentError(absl::StrCat("worker speaks protocol ", hello.protocol(),
-                                                   ", this server speaks ", kProtocol));
-  }
   base::MutexLock lock(mutex_);
   const auto found = by_uid_.find({hello.job_uid(), hello.attempt()});
   // The same answer whatever is wrong: nothing to learn from it.
   if (found == by_uid_.end() ||
-      !EqualsInConstantTime(found->second->token_hash, Sha256(hello.token()))) {
+      !EqualsInConstantTime(found->second->token_hash, ToHex(Sha256(hello.token())))) {
+    return absl::UnauthenticatedError("no such attempt, or not its token");
+  }
+  // A token that got into other hands is of no use to them: the worker, or a wrapper's child in its
+  // session, says who it is, and the kernel who that is.
+  if (found->second->pid != 0 &&
+      !IsInSession(hello.pid(), hello.process_start_time(), hello.boot_id(), found->second->pid)) {
     return absl::UnauthenticatedError("no such attempt, or not its token");
   }
   return found->second;
+}
+
+absl::Status WorkerServiceImpl::CheckProtocol(const v1::Hello& hello, WorkerSeat& seat) {
+  if (hello.protocol() == kProtocol) return absl::OkStatus();
+  const std::string what =
+      absl::StrCat("the worker speaks protocol ", hello.protocol(), " (",
+                   proto::ToValidUtf8(hello.build().substr(0, 64)), "), this server ", kProtocol,
+                   ": blockswapd and blockswap-worker must be of one release");
+  base::MutexLock lock(seat.mutex);
+  // Nothing will come of this attempt: whoever follows it need not wait for a clock to run out.
+  if (seat.observer != nullptr) seat.observer->OnUpdate(seat.key, 0, DetachedUpdate{what});
+  return absl::InvalidArgumentError(what);
 }
 
 WorkerStream::WorkerStream(WorkerServiceImpl& service, grpc::CallbackServerContext& context)
@@ -173,11 +194,13 @@ void WorkerStream::HandleHello() {
   auto seat = reading_.has_hello()
                   ? service_.Authenticate(reading_.hello())
                   : absl::InvalidArgumentError("the first message must be a hello");
-  if (!seat.ok()) {
-    LogWarning("worker stream refused: {}", std::string(seat.status().message()));
+  absl::Status admitted = seat.status();
+  if (admitted.ok()) admitted = WorkerServiceImpl::CheckProtocol(reading_.hello(), **seat);
+  if (!admitted.ok()) {
+    LogWarning("worker stream refused: {}", std::string(admitted.message()));
     base::MutexLock lock(mutex_);
     over_ = true;
-    Finish(ToGrpcStatus(seat.status()));
+    Finish(ToGrpcStatus(admitted));
     return;
   }
   {
@@ -201,6 +224,11 @@ void WorkerStream::HandleHello() {
     welcome.mutable_welcome()->set_last_sequence_seen(seat_->acknowledged);
     Write(std::move(welcome));
     if (seat_->memory.has_value()) Write(ToProto(*seat_->memory));
+    for (const CommandKind kind : std::exchange(seat_->waiting, {})) {
+      WorkerCommand command;
+      command.kind = kind;
+      Write(ToProto(command));
+    }
     if (seat_->stop.has_value()) Write(ToProto(*seat_->stop));
     seat_->observer->OnUpdate(seat_->key, 0,
                               AttachedUpdate{reading_.hello().build(), reading_.hello().pid()});

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -23,6 +24,7 @@ class WorkerStream;
 struct WorkerSeat {
   AttemptKey key;
   std::string token_hash;
+  int64_t pid = 0;  // whose session the worker is in; 0: any
   base::Mutex mutex;
   AttemptObserver* observer ABSL_GUARDED_BY(mutex) = nullptr;  // null: forgotten
   WorkerStream* stream ABSL_GUARDED_BY(mutex) = nullptr;
@@ -32,6 +34,8 @@ struct WorkerSeat {
   // Repeated on every attach.
   std::optional<WorkerCommand> stop ABSL_GUARDED_BY(mutex);
   std::optional<WorkerCommand> memory ABSL_GUARDED_BY(mutex);
+  // Asked for while there was no stream: checkpoint, sample.
+  std::set<CommandKind> waiting ABSL_GUARDED_BY(mutex);
 };
 
 // Thread safety: safe. Lock order: seat, then stream.
@@ -42,16 +46,16 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService, publi
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::ServerMessage>* Attach(
       grpc::CallbackServerContext* context) override;
 
-  void Expect(const AttemptKey& key, const std::string& job_uid, const std::string& token,
-              AttemptObserver& observer) override;
+  void Expect(const ExpectedWorker& worker, AttemptObserver& observer) override;
   void Forget(const AttemptKey& key) override;
   void Send(const AttemptKey& key, const WorkerCommand& command) override;
   void Acknowledge(const AttemptKey& key, int64_t sequence) override;
   std::string socket_path() const override { return socket_path_; }
 
-  // The seat that this hello proves to belong to; Unauthenticated or InvalidArgument (protocol)
-  // otherwise.
+  // The seat that this hello proves to belong to; Unauthenticated otherwise.
   absl::StatusOr<std::shared_ptr<WorkerSeat>> Authenticate(const v1::Hello& hello);
+  // InvalidArgument for a protocol that is not ours; the observer of the seat hears of it, too.
+  static absl::Status CheckProtocol(const v1::Hello& hello, WorkerSeat& seat);
 
  private:
   std::shared_ptr<WorkerSeat> Find(const AttemptKey& key);

@@ -31,23 +31,54 @@ RetryDecision RetryWithMoreSwap(const JobRecord& job) {
   return decision;
 }
 
+bool Proved(const AttemptRecord& attempt, const RetryOptions& options,
+            const std::vector<CheckpointRecord>& checkpoints) {
+  const int64_t lasted = attempt.end_micros - attempt.start_micros;
+  if (attempt.start_micros > 0 && attempt.end_step > attempt.start_step &&
+      lasted >= std::chrono::duration_cast<std::chrono::microseconds>(options.proof).count()) {
+    return true;
+  }
+  const auto written =
+      std::count_if(checkpoints.begin(), checkpoints.end(), [&attempt](const auto& checkpoint) {
+        return checkpoint.step > attempt.start_step &&
+               checkpoint.create_micros >= attempt.start_micros &&
+               checkpoint.create_micros <= attempt.end_micros;
+      });
+  return attempt.start_micros > 0 && written >= options.proof_checkpoints;
+}
+
+// Restarts used up since the last attempt that proved itself.
+int64_t RecentRestarts(const std::vector<AttemptRecord>& attempts, int64_t now_micros,
+                       const RetryOptions& options, const RetryHistory& history) {
+  if (Proved(history.ended, options, history.checkpoints)) return 0;
+  const int64_t window =
+      std::chrono::duration_cast<std::chrono::microseconds>(options.window).count();
+  int64_t restarts = 0;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
+    if (attempt->counts_as_retry && attempt->end_micros > now_micros - window) ++restarts;
+    if (Proved(*attempt, options, history.checkpoints)) break;
+  }
+  return restarts;
+}
+
 }  // namespace
 
 RetryDecision DecideRetry(const JobRecord& job, const Failure& failure,
                           const std::vector<AttemptRecord>& attempts, int64_t now_micros,
-                          const RetryOptions& options) {
+                          const RetryOptions& options, const RetryHistory& history) {
   if (failure.category == FailureCategory::kOutOfMemoryDevice) return RetryWithMoreSwap(job);
   RetryDecision decision;
-  if (!IsRetryable(failure.category)) {
+  if (failure.category == FailureCategory::kTimeout) return decision;  // its message says it all
+  if (failure.reason == "SERVER_RESTARTED") {
+    decision.retries = true;
+    decision.explanation = "going on from the last checkpoint";
+    return decision;
+  }
+  if (!IsRetryable(failure.category) && !failure.retryable) {
     decision.explanation = "a failure of this kind would repeat itself";
     return decision;
   }
-  const int64_t window =
-      std::chrono::duration_cast<std::chrono::microseconds>(options.window).count();
-  const auto recent =
-      std::count_if(attempts.begin(), attempts.end(), [=](const AttemptRecord& attempt) {
-        return attempt.counts_as_retry && attempt.end_micros > now_micros - window;
-      });
+  const int64_t recent = RecentRestarts(attempts, now_micros, options, history);
   if (recent >= job.max_restarts) {
     decision.explanation = absl::StrCat("the limit of ", job.max_restarts, " restarts in ",
                                         options.window.count(), " h is reached");
@@ -56,7 +87,9 @@ RetryDecision DecideRetry(const JobRecord& job, const Failure& failure,
   decision.retries = decision.counts = true;
   // 2^20 is beyond any maximum: keeps the shift defined.
   const auto doublings = std::min<int64_t>(recent, 20);
-  decision.backoff = std::min(options.backoff * (int64_t{1} << doublings), options.max_backoff);
+  const auto backoff = std::min(options.backoff * (int64_t{1} << doublings), options.max_backoff);
+  decision.backoff = std::chrono::duration_cast<std::chrono::milliseconds>(
+      backoff * (1 - options.jitter * history.jitter));
   decision.explanation = absl::StrCat("restart ", recent + 1, " of at most ", job.max_restarts,
                                       " from the last checkpoint");
   return decision;

@@ -133,7 +133,7 @@ void Scheduler::HandleCommand(const CommandMessage& message) {
     WorkerCommand command = message.command;
     // An "auto" budget is what was granted at the start, as in the job file the worker began with.
     command.memory_json =
-        MemoryForWorker(command.memory_json, attempt.granted_bytes, /*swap_override=*/-1);
+        MemoryForWorker(command.memory_json, attempt.record.granted_bytes, /*swap_override=*/-1);
     attempt.handle->Send(command);
     return;
   }

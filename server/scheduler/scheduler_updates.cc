@@ -2,12 +2,14 @@
 // What workers report, and what follows from it for their jobs.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "server/base/log.h"
 #include "server/base/wall_clock.h"
+#include "server/jobs/progress_figures.h"
 #include "server/jobs/transitions.h"
 #include "server/scheduler/scheduler.h"
 
@@ -46,12 +48,25 @@ MetricPoint PointOf(const WorkerStep& step, const SwapCounters& before) {
   return point;
 }
 
+// What the worker says when it goes on without the checkpoint it wanted to write
+// (worker/train/saver).
+bool IsFailedSave(const WarningUpdate& warning) {
+  return warning.reason == "SAVE_FAILED" || warning.reason == "DISK_FULL";
+}
+
+double SecondsBetween(SteadyTime from, SteadyTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 }  // namespace
 
 absl::Status Scheduler::HandleUpdate(const UpdateMessage& message) {
   RunningAttempt* attempt = Find(message.key);
   if (attempt == nullptr) return absl::OkStatus();  // of an attempt that has ended
-  BLOCKSWAP_RETURN_IF_ERROR(Apply(*attempt, message.update));
+  attempt->handling_sequence = message.sequence;
+  const absl::Status applied = Apply(*attempt, message.update);
+  attempt->handling_sequence = 0;
+  BLOCKSWAP_RETURN_IF_ERROR(applied);
   if (message.sequence != 0) attempt->handle->Acknowledge(message.sequence);
   return absl::OkStatus();
 }
@@ -61,14 +76,21 @@ absl::Status Scheduler::Apply(RunningAttempt& attempt, const WorkerUpdate& updat
   // Any word is a sign of life.
   if (!std::holds_alternative<DetachedUpdate>(update)) {
     attempt.last_heartbeat = now;
-    metrics_.slots().Heartbeat(attempt.device, UnixSeconds());
+    metrics_.slots().Heartbeat(attempt.slot, UnixSeconds());
   }
   if (std::holds_alternative<AttachedUpdate>(update)) {
+    if (!attempt.attached) attempt.attached_at = now;
+    if (!attempt.attached && !attempt.adopted) {
+      metrics_.JobStartup("spawn", SecondsBetween(attempt.started, now));
+    }
     attempt.attached = true;
   } else if (const auto* detached = std::get_if<DetachedUpdate>(&update)) {
     if (!detached->fault.empty() && attempt.imposed.category == FailureCategory::kNone) {
-      attempt.imposed.category = FailureCategory::kWorkerCrash;
-      attempt.imposed.reason = "WORKER_PROTOCOL";
+      // A worker of the release before, which this server cannot take over, has done nothing wrong.
+      const bool is_leftover = attempt.adopted && !attempt.attached;
+      attempt.imposed.category =
+          is_leftover ? FailureCategory::kPreempted : FailureCategory::kWorkerCrash;
+      attempt.imposed.reason = is_leftover ? "SERVER_RESTARTED" : "WORKER_PROTOCOL";
       attempt.imposed.message = detached->fault;
       for (const LadderAction action : attempt.ladder.Begin(StopMode::kNone, now))
         Perform(attempt, action);
@@ -83,7 +105,8 @@ absl::Status Scheduler::Apply(RunningAttempt& attempt, const WorkerUpdate& updat
     return AddEvent(attempt, MakeEvent(EventType::kSampleReady, "SAMPLE_READY",
                                        absl::StrCat("step ", sample->step, ": ", sample->file)));
   } else if (const auto* memory = std::get_if<MemoryUpdate>(&update)) {
-    metrics_.slots().Memory(attempt.device, *memory);
+    metrics_.slots().Memory(attempt.slot, *memory);
+    if (memory->pinning_fell_back) attempt.link_watch.ExpectStaged();
   } else if (const auto* replan = std::get_if<ReplanUpdate>(&update)) {
     return ApplyReplan(attempt, *replan);
   } else if (const auto* warning = std::get_if<WarningUpdate>(&update)) {
@@ -112,10 +135,11 @@ absl::Status Scheduler::ApplyReady(RunningAttempt& attempt, const ReadyUpdate& r
     if (job.start_micros == 0) job.start_micros = WallMicros();
     if (!ready.plan_json.empty()) job.plan_json = ready.plan_json;
     if (!ready.plan_text.empty()) job.plan_text = ready.plan_text;
-    job.progress.step = ready.start_step;
     job.progress.total_steps = ready.total_steps;
+    AdvanceTo(ready.start_step, job.progress);
+    // Of the attempt before: this one has not made a step yet.
+    job.progress.eta_seconds = 0;
     job.progress.last_progress_micros = WallMicros();
-    change.attempt = attempt.record;
     change.drop_points_after = ready.start_step;
     // Waiting state reasons changed first, so that watchers see RUNNING before the plan.
     change.events.push_back(
@@ -127,14 +151,15 @@ absl::Status Scheduler::ApplyReady(RunningAttempt& attempt, const ReadyUpdate& r
     }
     return absl::OkStatus();
   };
-  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, store_.UpdateJob(attempt.key.job_id, apply));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, UpdateAttempt(attempt, apply));
   attempt.ready = true;
   attempt.last_step = ready.start_step;
   attempt.total_steps = ready.total_steps;
-  attempt.last_progress = SteadyNow();
-  metrics_.slots().Ready(attempt.device, ready.start_step, ready.total_steps);
-  metrics_.JobStartup("ready",
-                      std::chrono::duration<double>(SteadyNow() - attempt.started).count());
+  attempt.last_progress = attempt.ready_at = SteadyNow();
+  metrics_.slots().Ready(attempt.slot, ready.start_step, ready.total_steps);
+  if (!attempt.adopted) {
+    metrics_.JobStartup("load_weights", SecondsBetween(attempt.attached_at, attempt.ready_at));
+  }
   return absl::OkStatus();
 }
 
@@ -142,44 +167,71 @@ absl::Status Scheduler::ApplySteps(RunningAttempt& attempt, const StepsUpdate& s
   if (steps.steps.empty()) return absl::OkStatus();
   const WorkerStep& last = steps.steps.back();
   double seconds = 0;
-  for (const WorkerStep& step : steps.steps) seconds += step.seconds;
+  std::deque<double> durations = attempt.recent_step_seconds;
+  for (const WorkerStep& step : steps.steps) {
+    seconds += step.seconds;
+    durations.push_back(step.seconds);
+  }
   const auto apply = [&](JobRecord& job, JobChange& change) {
     Progress& progress = job.progress;
-    progress.step = last.step;
+    AdvanceTo(last.step, progress);
     progress.epoch = last.epoch;
     progress.loss = last.loss;
     progress.learning_rate = last.learning_rate;
     progress.grad_norm = last.grad_norm;
     progress.seconds_per_step = seconds / static_cast<double>(steps.steps.size());
-    progress.eta_seconds = progress.seconds_per_step * static_cast<double>(std::max<int64_t>(
-                                                           0, progress.total_steps - last.step));
+    progress.eta_seconds = RemainingSeconds(last.step, progress.total_steps, durations);
     progress.last_progress_micros = WallMicros();
     progress.device_bytes = last.device_bytes_peak;
-    const double waited = std::max(0.0, StallSeconds(last.swap) - StallSeconds(attempt.last_swap));
+    const SwapCounters known = attempt.last_swap.value_or(steps.steps.front().swap);
+    const double waited = std::max(0.0, StallSeconds(last.swap) - StallSeconds(known));
     progress.stall_ratio = seconds > 0 ? std::min(1.0, waited / seconds) : 0;
-    const SwapCounters* before = &attempt.last_swap;
+    const SwapCounters* before = &known;
     for (const WorkerStep& step : steps.steps) {
       change.points.push_back(PointOf(step, *before));
       before = &step.swap;
     }
     return absl::OkStatus();
   };
-  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, store_.UpdateJob(attempt.key.job_id, apply));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, UpdateAttempt(attempt, apply));
   attempt.last_swap = last.swap;
   const SteadyTime now = SteadyNow();
   if (!attempt.stepped) {
     attempt.stepped = true;
-    metrics_.JobStartup("first_step", std::chrono::duration<double>(now - attempt.started).count());
+    // Of an adopted worker an earlier server saw the start.
+    if (!attempt.adopted) {
+      metrics_.JobStartup("first_step", SecondsBetween(attempt.ready_at, now));
+    }
   }
   for (const WorkerStep& step : steps.steps) {
     attempt.NoteStep(step, now);
-    metrics_.slots().Step(attempt.device, step, UnixSeconds());
+    metrics_.slots().Step(attempt.slot, step, UnixSeconds());
+    WatchLink(attempt, step.swap);
   }
   hub_.PublishProgress(ProgressEvent(job));
   return absl::OkStatus();
 }
 
+void Scheduler::WatchLink(RunningAttempt& attempt, const SwapCounters& swap) {
+  if (attempt.link_warned) return;
+  const std::vector<DeviceState> devices = devices_.List();
+  for (const DeviceState& device : devices) {
+    // Copies of the host device share its cores with compute: their rate says nothing of a bus.
+    if (device.name != attempt.device || device.kind != DeviceKind::kCuda) continue;
+    // Jobs that share a card share its bus: then the rate of one says nothing either.
+    if (device.holders.size() > 1) {
+      attempt.link_watch.Restart();
+      return;
+    }
+    const std::string warning = attempt.link_watch.Note(swap, device.link);
+    if (warning.empty()) return;
+    devices_.NoteSlowCopies(device.name, warning);
+    WarnOfLinks(devices_.List());
+  }
+}
+
 absl::Status Scheduler::ApplyCheckpoint(RunningAttempt& attempt, const CheckpointUpdate& update) {
+  attempt.record.checkpoint_seconds = std::max(attempt.record.checkpoint_seconds, update.seconds);
   const auto apply = [&update](JobRecord&, JobChange& change) {
     change.checkpoint = update.checkpoint;
     change.checkpoint->create_micros = WallMicros();
@@ -187,9 +239,10 @@ absl::Status Scheduler::ApplyCheckpoint(RunningAttempt& attempt, const Checkpoin
                                       absl::StrCat("step ", update.checkpoint.step)));
     return absl::OkStatus();
   };
-  BLOCKSWAP_RETURN_IF_ERROR(store_.UpdateJob(attempt.key.job_id, apply).status());
+  BLOCKSWAP_RETURN_IF_ERROR(UpdateAttempt(attempt, apply).status());
+  attempt.ladder.AllowForCheckpoint(update.seconds);
   attempt.last_progress = SteadyNow();
-  metrics_.slots().CheckpointWritten(attempt.device, update.checkpoint.bytes, update.seconds,
+  metrics_.slots().CheckpointWritten(attempt.slot, update.checkpoint.bytes, update.seconds,
                                      UnixSeconds());
   return absl::OkStatus();
 }
@@ -198,13 +251,12 @@ absl::Status Scheduler::ApplyReplan(RunningAttempt& attempt, const ReplanUpdate&
   const auto apply = [&replan](JobRecord& job, JobChange& change) {
     if (!replan.plan_json.empty()) job.plan_json = replan.plan_json;
     if (!replan.plan_text.empty()) job.plan_text = replan.plan_text;
-    change.events.push_back(
-        MakeEvent(EventType::kPlanReady, "REPLANNED",
-                  absl::StrCat(replan.reason, " after step ", replan.step)));
+    change.events.push_back(MakeEvent(EventType::kPlanReady, "REPLANNED",
+                                      absl::StrCat(replan.reason, " after step ", replan.step)));
     return absl::OkStatus();
   };
-  BLOCKSWAP_RETURN_IF_ERROR(store_.UpdateJob(attempt.key.job_id, apply).status());
-  metrics_.slots().Replanned(attempt.device, replan.reason);
+  BLOCKSWAP_RETURN_IF_ERROR(UpdateAttempt(attempt, apply).status());
+  metrics_.slots().Replanned(attempt.slot, replan.reason);
   return absl::OkStatus();
 }
 
@@ -214,31 +266,45 @@ absl::Status Scheduler::ApplyWarning(RunningAttempt& attempt, const WarningUpdat
     change.events.push_back(MakeEvent(EventType::kWarning, warning.reason, warning.message));
     return absl::OkStatus();
   };
-  BLOCKSWAP_RETURN_IF_ERROR(store_.UpdateJob(attempt.key.job_id, apply).status());
-  if (warning.reason == "CHECKPOINT_FAILED") metrics_.slots().CheckpointFailed();
+  BLOCKSWAP_RETURN_IF_ERROR(UpdateAttempt(attempt, apply).status());
+  if (IsFailedSave(warning)) metrics_.slots().CheckpointFailed();
   return absl::OkStatus();
 }
 
 absl::Status Scheduler::ApplyPhase(RunningAttempt& attempt, const PhaseUpdate& phase) {
   const auto apply = [&phase](JobRecord& job, JobChange&) {
     job.progress.phase = phase.phase;
+    job.progress.phase_bytes_done = phase.bytes_done;
+    job.progress.phase_bytes_total = phase.bytes_total;
     return absl::OkStatus();
   };
-  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, store_.UpdateJob(attempt.key.job_id, apply));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const JobRecord job, UpdateAttempt(attempt, apply));
   attempt.phase = phase.phase;
+  metrics_.slots().Phase(attempt.slot, phase.phase);
   attempt.last_progress = SteadyNow();
   hub_.PublishProgress(ProgressEvent(job));
   return absl::OkStatus();
 }
 
-absl::Status Scheduler::AddEvent(const RunningAttempt& attempt, EventRecord event) {
-  return store_
-      .UpdateJob(attempt.key.job_id,
-                 [&event](JobRecord&, JobChange& change) {
-                   change.events.push_back(event);
-                   return absl::OkStatus();
-                 })
+absl::Status Scheduler::AddEvent(RunningAttempt& attempt, EventRecord event) {
+  return UpdateAttempt(attempt,
+                       [&event](JobRecord&, JobChange& change) {
+                         change.events.push_back(event);
+                         return absl::OkStatus();
+                       })
       .status();
+}
+
+absl::StatusOr<JobRecord> Scheduler::UpdateAttempt(RunningAttempt& attempt,
+                                                   JobStore::Mutation mutate) {
+  AttemptRecord record = attempt.record;
+  record.last_sequence = std::max(record.last_sequence, attempt.handling_sequence);
+  auto updated = store_.UpdateJob(attempt.key.job_id, [&](JobRecord& job, JobChange& change) {
+    change.attempt = record;
+    return mutate(job, change);
+  });
+  if (updated.ok()) attempt.record = std::move(record);
+  return updated;
 }
 
 }  // namespace blockswap::server

@@ -159,4 +159,17 @@ absl::Status Transaction::Commit() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Snapshot> Snapshot::Begin(Database& database) {
+  BLOCKSWAP_RETURN_IF_ERROR(database.Execute("BEGIN DEFERRED"));
+  return Snapshot(&database);
+}
+
+Snapshot::Snapshot(Snapshot&& other) noexcept
+    : database_(std::exchange(other.database_, nullptr)) {}
+
+Snapshot::~Snapshot() {
+  // Nothing was written: there is nothing that could fail to be kept.
+  if (database_ != nullptr) database_->Execute("COMMIT").IgnoreError();
+}
+
 }  // namespace blockswap::server

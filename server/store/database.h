@@ -83,6 +83,18 @@ class Transaction final {
   Database* database_;
 };
 
+// Several reads of one state of the database; ends with the object.
+class Snapshot final {
+ public:
+  static absl::StatusOr<Snapshot> Begin(Database& database);
+  Snapshot(Snapshot&& other) noexcept;
+  ~Snapshot();
+
+ private:
+  explicit Snapshot(Database* database) : database_(database) {}
+  Database* database_;
+};
+
 }  // namespace blockswap::server
 
 #endif  // BLOCKSWAP_SERVER_STORE_DATABASE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the state store to records and back.
+// Rows of the table of jobs to records and back.
 #ifndef BLOCKSWAP_SERVER_STORE_JOB_ROWS_H_
 #define BLOCKSWAP_SERVER_STORE_JOB_ROWS_H_
 
@@ -11,24 +11,18 @@
 
 namespace blockswap::server {
 
-// Columns in the order that ReadJob expects.
-extern const char kSelectJobs[];      // "SELECT ... FROM jobs"
-extern const char kSelectAttempts[];  // "SELECT ... FROM attempts"
-extern const char kSelectEvents[];    // "SELECT ... FROM events"
-
+// "SELECT ... FROM jobs" with the columns in the order that ReadJob expects.
+const std::string& SelectJobs();
 JobRecord ReadJob(const Statement& row);
-AttemptRecord ReadAttempt(const Statement& row);
-EventRecord ReadEvent(const Statement& row);
 
 absl::Status InsertJob(Database& database, const JobRecord& job);
-absl::Status UpdateJobRow(Database& database, const JobRecord& job);
-absl::Status PutAttempt(Database& database, const std::string& job_uid,
-                        const AttemptRecord& attempt);
-absl::Status PutCheckpoint(Database& database, const std::string& job_uid,
-                           const CheckpointRecord& checkpoint);
-absl::Status PutMetricPoint(Database& database, const std::string& job_uid,
-                            const MetricPoint& point);
-absl::Status InsertEvent(Database& database, const EventRecord& event);
+// Writes only the columns in which the two differ: a step of training leaves the indices over
+// state, name and priority alone.
+absl::Status UpdateJobRow(Database& database, const JobRecord& before, const JobRecord& job);
+
+// "SELECT ... FROM jobs" that the index of waiting jobs answers alone, in the order of ReadWaiting.
+const std::string& SelectWaiting();
+WaitingJob ReadWaiting(const Statement& row);
 
 }  // namespace blockswap::server
 

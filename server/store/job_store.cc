@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "server/base/log.h"
@@ -11,12 +12,17 @@
 #include "server/base/reason.h"
 #include "server/base/wall_clock.h"
 #include "server/jobs/transitions.h"
+#include "server/store/history_rows.h"
 #include "server/store/job_rows.h"
 #include "server/store/link_rows.h"
+#include "server/store/row_text.h"
 #include "server/store/schema.h"
+#include "server/store/store_file.h"
 
 namespace blockswap::server {
 namespace {
+
+constexpr char kQueuePauseKey[] = "queue_pause";
 
 class Timer final {
  public:
@@ -51,16 +57,18 @@ absl::Status IllegalTransition(const JobRecord& job, JobState to) {
 
 }  // namespace
 
-JobStore::JobStore(std::unique_ptr<Database> writer, std::unique_ptr<Database> reader)
-    : writer_(std::move(writer)), reader_(std::move(reader)) {}
+JobStore::JobStore(std::string path, std::unique_ptr<Database> writer,
+                   std::unique_ptr<Database> reader)
+    : path_(std::move(path)), writer_(std::move(writer)), reader_(std::move(reader)) {}
 
 JobStore::~JobStore() = default;
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
+  BLOCKSWAP_RETURN_IF_ERROR(PrepareStoreFile(path));
   BLOCKSWAP_ASSIGN_OR_RETURN(auto writer, Database::Open(path, /*read_only=*/false));
   BLOCKSWAP_RETURN_IF_ERROR(MigrateSchema(*writer, path));
   BLOCKSWAP_ASSIGN_OR_RETURN(auto reader, Database::Open(path, /*read_only=*/true));
-  std::unique_ptr<JobStore> store(new JobStore(std::move(writer), std::move(reader)));
+  std::unique_ptr<JobStore> store(new JobStore(path, std::move(writer), std::move(reader)));
   BLOCKSWAP_RETURN_IF_ERROR(store->LoadMeta());
   return store;
 }
@@ -70,6 +78,11 @@ void JobStore::SetListeners(EventListener events, TimingListener timing) {
   on_timing_ = std::move(timing);
 }
 
+void JobStore::SetJobListener(JobListener listener) {
+  base::MutexLock lock(write_mutex_);
+  on_job_ = std::move(listener);
+}
+
 absl::Status JobStore::LoadMeta() {
   base::MutexLock lock(write_mutex_);
   BLOCKSWAP_ASSIGN_OR_RETURN(epoch_, MetaValue(*writer_, "epoch", RandomUuid()));
@@ -77,12 +90,44 @@ absl::Status JobStore::LoadMeta() {
   auto query = writer_->Prepare("SELECT COALESCE(MAX(sequence), 0) FROM events");
   BLOCKSWAP_RETURN_IF_ERROR(query.Step().status());
   last_sequence_.store(query.Int(0), std::memory_order_release);
-  return absl::OkStatus();
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string floor, MetaValue(*writer_, kEventsFloorKey, "0"));
+  int64_t oldest = 0;
+  if (!absl::SimpleAtoi(floor, &oldest)) {
+    return absl::DataLossError(absl::StrCat("state store: ", kEventsFloorKey, " is no number"));
+  }
+  events_floor_.store(oldest, std::memory_order_release);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string pause, MetaValue(*writer_, kQueuePauseKey, ""));
+  {
+    base::MutexLock pause_lock(pause_mutex_);
+    pause_ = QueuePauseFromText(pause);
+  }
+  return LoadCounts();
+}
+
+absl::Status JobStore::LoadCounts() {
+  auto query = writer_->Prepare("SELECT state, COUNT(*) FROM jobs GROUP BY state");
+  while (true) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return absl::OkStatus();
+    if (query.Int(0) < 1 || query.Int(0) > kNumJobStates) {
+      return absl::DataLossError(
+          absl::StrCat("state store: a job has state ", query.Int(0), ", which does not exist"));
+    }
+    Count(static_cast<JobState>(query.Int(0)), query.Int(1));
+  }
+}
+
+void JobStore::Count(JobState state, int64_t change) {
+  counts_[static_cast<size_t>(state)].fetch_add(change, std::memory_order_relaxed);
+}
+
+int64_t JobStore::CountOf(JobState state) const {
+  return counts_[static_cast<size_t>(state)].load(std::memory_order_relaxed);
 }
 
 absl::StatusOr<JobRecord> JobStore::GetJobLocked(Database& database, const char* where,
                                                  const std::string& key) {
-  auto query = database.Prepare(absl::StrCat(kSelectJobs, " WHERE ", where, "=?").c_str());
+  auto query = database.Prepare(absl::StrCat(SelectJobs(), " WHERE ", where, "=?").c_str());
   BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, query.BindText(key).Step());
   if (!found) return JobNotFound(key);
   return ReadJob(query);
@@ -100,6 +145,12 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequestLocked(
                           "request id ", request_id, " was used for another request (job ",
                           query.Text(1), "); use a new id for a new request")),
                       "REQUEST_ID_REUSED", {{"request_id", request_id}, {"job", query.Text(1)}});
+  }
+  if (query.Text(1).empty()) {
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("the job that request id ", request_id,
+                                         " made was deleted; use a new id for a new request")),
+        "JOB_NOT_FOUND", {{"request_id", request_id}});
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(JobRecord job, GetJobLocked(database, "id", query.Text(1)));
   return std::optional<JobRecord>(std::move(job));
@@ -121,13 +172,17 @@ absl::StatusOr<JobStore::Created> JobStore::CreateJob(JobRecord job, const std::
     return WithReason(absl::AlreadyExistsError(absl::StrCat("job ", job.id, " exists")),
                       "JOB_EXISTS", {{"job", job.id}});
   }
-  auto count = writer_->Prepare("SELECT COUNT(*) FROM jobs WHERE state NOT IN (8, 9, 10)");
-  BLOCKSWAP_RETURN_IF_ERROR(count.Step().status());
-  if (count.Int(0) >= max_unfinished) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", count.Int(0),
-                                                  " unfinished jobs of at most ", max_unfinished)),
-        "QUEUE_FULL", {{"limit", absl::StrCat(max_unfinished)}});
+  // Exact: only who holds the writer's lock changes the counts.
+  int64_t unfinished = 0;
+  for (int state = 1; state <= kNumJobStates; ++state) {
+    if (!IsTerminal(static_cast<JobState>(state)))
+      unfinished += CountOf(static_cast<JobState>(state));
+  }
+  if (unfinished >= max_unfinished) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "the queue is full: ", unfinished, " unfinished jobs of at most ",
+                          max_unfinished, "; wait until some are over, or cancel them")),
+                      "QUEUE_FULL", {{"limit", absl::StrCat(max_unfinished)}, {"subject", "jobs"}});
   }
   job.create_micros = job.update_micros = WallMicros();
   job.created_sequence = last_sequence() + 1;
@@ -149,7 +204,8 @@ absl::StatusOr<JobStore::Created> JobStore::CreateJob(JobRecord job, const std::
   }
   if (written.ok()) written = transaction.Commit();
   if (!written.ok()) return Failed(std::move(written));
-  Committed(change.events);
+  Count(job.state, 1);
+  Committed(job, change.events);
   return Created{std::move(job), true};
 }
 
@@ -177,10 +233,12 @@ absl::StatusOr<JobRecord> JobStore::UpdateJob(const std::string& id, Mutation mu
       change.events.push_back(std::move(event));
     }
   }
-  absl::Status written = WriteChange(job, change);
+  absl::Status written = WriteChange(before, job, change);
   if (written.ok()) written = transaction.Commit();
   if (!written.ok()) return Failed(std::move(written));
-  Committed(change.events);
+  Count(before.state, -1);
+  Count(job.state, 1);
+  Committed(job, change.events);
   return job;
 }
 
@@ -190,15 +248,26 @@ absl::Status JobStore::SaveLink(const std::string& device_key, const MeasuredLin
   return written.ok() ? written : Failed(std::move(written));
 }
 
-absl::Status JobStore::WriteChange(JobRecord& job, JobChange& change) {
+absl::Status JobStore::WriteChange(const JobRecord& before, JobRecord& job, JobChange& change) {
+  // The wall clock may have been set back meanwhile: nothing ends before it began.
+  if (job.end_micros != 0) {
+    job.end_micros = std::max({job.end_micros, job.start_micros, job.create_micros});
+  }
+  if (change.attempt.has_value() && change.attempt->end_micros != 0) {
+    change.attempt->end_micros = std::max(change.attempt->end_micros, change.attempt->start_micros);
+  }
   job.update_micros = WallMicros();
   ++job.version;
-  BLOCKSWAP_RETURN_IF_ERROR(UpdateJobRow(*writer_, job));
+  BLOCKSWAP_RETURN_IF_ERROR(UpdateJobRow(*writer_, before, job));
   if (change.attempt.has_value()) {
     BLOCKSWAP_RETURN_IF_ERROR(PutAttempt(*writer_, job.uid, *change.attempt));
   }
   if (change.checkpoint.has_value()) {
     BLOCKSWAP_RETURN_IF_ERROR(PutCheckpoint(*writer_, job.uid, *change.checkpoint));
+  }
+  if (change.drop_checkpoint.has_value()) {
+    auto drop = writer_->Prepare("DELETE FROM checkpoints WHERE job_uid=? AND step=?");
+    BLOCKSWAP_RETURN_IF_ERROR(drop.BindText(job.uid).Bind(*change.drop_checkpoint).Run());
   }
   if (change.drop_points_after.has_value()) {
     auto drop = writer_->Prepare("DELETE FROM metric_points WHERE job_uid=? AND step>?");
@@ -219,20 +288,52 @@ void JobStore::NumberEvents(const JobRecord& job, std::vector<EventRecord>& even
   for (EventRecord& event : events) {
     event.sequence = ++next;
     event.job_id = job.id;
+    event.tenant = job.tenant;
     event.time_micros = job.update_micros;
     event.state = job.state;
     event.attempt = job.attempt;
   }
 }
 
-void JobStore::Committed(const std::vector<EventRecord>& events) {
+void JobStore::Committed(const JobRecord& job, const std::vector<EventRecord>& events) {
   writable_.store(true, std::memory_order_relaxed);
+  if (on_job_) on_job_(job);
   if (events.empty()) return;
   last_sequence_.store(events.back().sequence, std::memory_order_release);
   if (on_events_) on_events_(events);
 }
 
+absl::Status JobStore::SetQueuePause(const std::optional<QueuePause>& pause) {
+  base::MutexLock lock(write_mutex_);
+  auto put = writer_->Prepare("INSERT OR REPLACE INTO meta (key, value) VALUES (?,?)");
+  const std::string text = pause.has_value() ? QueuePauseToText(*pause) : std::string();
+  absl::Status written = put.BindText(kQueuePauseKey).BindBlob(text).Run();
+  if (!written.ok()) return Failed(std::move(written));
+  base::MutexLock pause_lock(pause_mutex_);
+  pause_ = pause;
+  return absl::OkStatus();
+}
+
+std::optional<QueuePause> JobStore::queue_pause() const {
+  base::MutexLock lock(pause_mutex_);
+  return pause_;
+}
+
+JobStore::ErrorCounts JobStore::errors() const {
+  return {read_only_errors_.load(std::memory_order_relaxed),
+          corrupt_errors_.load(std::memory_order_relaxed),
+          internal_errors_.load(std::memory_order_relaxed)};
+}
+
 absl::Status JobStore::Failed(absl::Status status) {
+  // Everything else is an answer to the caller: a taken id, a full queue.
+  if (ReasonOf(status) == "STORE_READ_ONLY") {
+    read_only_errors_.fetch_add(1, std::memory_order_relaxed);
+  } else if (absl::IsDataLoss(status)) {
+    corrupt_errors_.fetch_add(1, std::memory_order_relaxed);
+  } else if (absl::IsInternal(status)) {
+    internal_errors_.fetch_add(1, std::memory_order_relaxed);
+  }
   if (ReasonOf(status) == "STORE_READ_ONLY" &&
       writable_.exchange(false, std::memory_order_relaxed)) {
     LogError("{}", std::string(status.message()));
@@ -261,7 +362,8 @@ bool JobStore::ProbeWritable() {
 absl::Status JobStore::PruneRequestIds(int64_t age_micros) {
   base::MutexLock lock(write_mutex_);
   auto prune = writer_->Prepare(
-      "DELETE FROM request_ids WHERE create_micros<? AND job_id NOT IN (SELECT id FROM jobs)");
+      "DELETE FROM request_ids WHERE create_micros<? AND NOT EXISTS "
+      "(SELECT 1 FROM jobs WHERE jobs.id=request_ids.job_id)");
   absl::Status status = prune.Bind(WallMicros() - age_micros).Run();
   return status.ok() ? status : Failed(std::move(status));
 }

@@ -1,42 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "server/base/wall_clock.h"
 #include "server/jobs/transitions.h"
+#include "server/store/history_rows.h"
 #include "server/store/job_rows.h"
 #include "server/store/job_store.h"
 #include "server/store/link_rows.h"
+#include "server/store/row_columns.h"
 
 namespace blockswap::server {
-namespace {
-
-absl::StatusOr<std::vector<JobRecord>> ReadJobs(Statement query) {
-  std::vector<JobRecord> jobs;
-  while (true) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return jobs;
-    jobs.push_back(ReadJob(query));
-  }
-}
-
-MetricPoint ReadPoint(const Statement& row) {
-  MetricPoint point;
-  point.step = row.Int(0);
-  point.loss = row.Real(1);
-  point.learning_rate = row.Real(2);
-  point.grad_norm = row.Real(3);
-  point.seconds = row.Real(4);
-  point.h2d_bytes = row.Int(5);
-  point.stall_seconds = row.Real(6);
-  point.device_bytes_peak = row.Int(7);
-  return point;
-}
-
-}  // namespace
-
 absl::StatusOr<JobRecord> JobStore::GetJob(const std::string& id) {
   base::MutexLock lock(read_mutex_);
   return GetJobLocked(*reader_, "id", id);
@@ -48,27 +25,57 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequest(const std::string
   return FindRequestLocked(*reader_, request_id, request_hash);
 }
 
-absl::StatusOr<std::vector<JobRecord>> JobStore::ListJobs(const JobFilter& filter, int64_t before,
-                                                          int limit) {
+absl::StatusOr<std::vector<JobRecord>> JobStore::ListJobs(const JobListQuery& query) {
   base::MutexLock lock(read_mutex_);
+  // All statements read one state of the database.
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Begin(*reader_));
+  return ListJobsLocked(query);
+}
+
+absl::StatusOr<std::vector<JobRecord>> JobStore::ListJobsLocked(const JobListQuery& query) {
   const SteadyTime start = SteadyNow();
-  std::string sql = absl::StrCat(kSelectJobs, " WHERE created_sequence<?");
-  if (filter.state.has_value())
-    absl::StrAppend(&sql, " AND state=", static_cast<int>(*filter.state));
-  if (filter.active) absl::StrAppend(&sql, " AND state NOT IN (8, 9, 10)");
-  if (filter.terminal) absl::StrAppend(&sql, " AND state IN (8, 9, 10)");
-  absl::StrAppend(&sql, " ORDER BY created_sequence DESC");
-  auto query = reader_->Prepare(sql.c_str());
-  query.Bind(before > 0 ? before : INT64_MAX);
+  auto keys = PrepareList(query).On(*reader_);
+  auto rows = reader_->Prepare(absl::StrCat(SelectJobs(), " WHERE created_sequence=?").c_str());
   std::vector<JobRecord> jobs;
-  while (static_cast<int>(jobs.size()) < limit) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) break;
-    JobRecord job = ReadJob(query);
-    if (filter.Matches(job)) jobs.push_back(std::move(job));
+  while (true) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const bool more, keys.Step());
+    if (!more) break;
+    rows.Reset();
+    BLOCKSWAP_ASSIGN_OR_RETURN(const bool found, rows.Bind(keys.Int(0)).Step());
+    if (found) jobs.push_back(ReadJob(rows));
   }
   if (on_timing_) on_timing_(false, std::chrono::duration<double>(SteadyNow() - start).count());
   return jobs;
+}
+
+absl::StatusOr<int64_t> JobStore::LastSequenceLocked() {
+  auto query = reader_->Prepare("SELECT COALESCE(MAX(sequence), 0) FROM events");
+  BLOCKSWAP_RETURN_IF_ERROR(query.Step().status());
+  return query.Int(0);
+}
+
+absl::StatusOr<JobsAsOf> JobStore::ListJobsAsOf(const JobFilter& filter, int64_t before,
+                                                int limit) {
+  JobListQuery query;
+  query.filter = filter;
+  query.limit = limit;
+  if (before > 0) query.after = PageKey{before, 0, ""};
+  base::MutexLock lock(read_mutex_);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Begin(*reader_));
+  JobsAsOf read;
+  BLOCKSWAP_ASSIGN_OR_RETURN(read.sequence, LastSequenceLocked());
+  BLOCKSWAP_ASSIGN_OR_RETURN(read.jobs, ListJobsLocked(query));
+  return read;
+}
+
+absl::StatusOr<JobsAsOf> JobStore::GetJobAsOf(const std::string& id) {
+  base::MutexLock lock(read_mutex_);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Begin(*reader_));
+  JobsAsOf read;
+  BLOCKSWAP_ASSIGN_OR_RETURN(read.sequence, LastSequenceLocked());
+  BLOCKSWAP_ASSIGN_OR_RETURN(JobRecord job, GetJobLocked(*reader_, "id", id));
+  read.jobs.push_back(std::move(job));
+  return read;
 }
 
 absl::StatusOr<std::optional<MeasuredLink>> JobStore::FindLink(const std::string& device_key) {
@@ -78,27 +85,51 @@ absl::StatusOr<std::optional<MeasuredLink>> JobStore::FindLink(const std::string
 
 absl::StatusOr<std::vector<JobRecord>> JobStore::WaitingJobs() {
   base::MutexLock lock(read_mutex_);
-  return ReadJobs(reader_->Prepare(
-      absl::StrCat(kSelectJobs, " WHERE state IN (1, 6) ORDER BY priority DESC, created_sequence")
-          .c_str()));
+  auto query = reader_->Prepare(
+      absl::StrCat(SelectJobs(), " WHERE state IN (1, 6) ORDER BY priority DESC, created_sequence")
+          .c_str());
+  return ReadRows(query, ReadJob);
 }
 
 absl::StatusOr<std::vector<JobRecord>> JobStore::JobsWithWorkers() {
   base::MutexLock lock(read_mutex_);
-  return ReadJobs(reader_->Prepare(
-      absl::StrCat(kSelectJobs, " WHERE state IN (2, 3, 4, 7) ORDER BY created_sequence").c_str()));
+  auto query = reader_->Prepare(
+      absl::StrCat(SelectJobs(), " WHERE state IN (2, 3, 4, 7) ORDER BY created_sequence").c_str());
+  return ReadRows(query, ReadJob);
+}
+
+absl::StatusOr<std::vector<WaitingJob>> JobStore::WaitingQueue() {
+  base::MutexLock lock(read_mutex_);
+  auto query = reader_->Prepare(
+      absl::StrCat(SelectWaiting(),
+                   " WHERE state IN (1, 6) ORDER BY priority DESC, created_sequence")
+          .c_str());
+  return ReadRows(query, ReadWaiting);
+}
+
+absl::StatusOr<std::vector<std::string>> JobStore::OverdueJobs(int64_t now_micros) {
+  base::MutexLock lock(read_mutex_);
+  auto query = reader_->Prepare(
+      "SELECT id FROM jobs WHERE deadline_micros > 0 AND state NOT IN (8, 9, 10) AND "
+      "deadline_micros<=? ORDER BY deadline_micros");
+  query.Bind(now_micros);
+  return ReadRows(query, [](const Statement& row) { return row.Text(0); });
 }
 
 absl::StatusOr<std::map<JobState, int64_t>> JobStore::CountJobs() {
-  base::MutexLock lock(read_mutex_);
   std::map<JobState, int64_t> counts;
-  for (int state = 1; state <= kNumJobStates; ++state) counts[static_cast<JobState>(state)] = 0;
-  auto query = reader_->Prepare("SELECT state, COUNT(*) FROM jobs GROUP BY state");
-  while (true) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return counts;
-    counts[static_cast<JobState>(query.Int(0))] = query.Int(1);
+  for (int state = 1; state <= kNumJobStates; ++state) {
+    counts[static_cast<JobState>(state)] = CountOf(static_cast<JobState>(state));
   }
+  return counts;
+}
+
+absl::StatusOr<int64_t> JobStore::CountHeldJobs() {
+  base::MutexLock lock(read_mutex_);
+  auto query = reader_->Prepare(
+      "SELECT COUNT(*) FROM jobs INDEXED BY jobs_waiting WHERE state IN (1, 6) AND held<>0");
+  BLOCKSWAP_RETURN_IF_ERROR(query.Step().status());
+  return query.Int(0);
 }
 
 absl::StatusOr<int64_t> JobStore::QueuePosition(const JobRecord& job) {
@@ -112,56 +143,70 @@ absl::StatusOr<int64_t> JobStore::QueuePosition(const JobRecord& job) {
   return query.Int(0) + 1;
 }
 
+absl::StatusOr<std::map<std::string, int64_t>> JobStore::QueuePositions(
+    const std::vector<JobRecord>& jobs) {
+  std::map<std::string, int64_t> positions;
+  std::set<std::string> wanted;
+  for (const JobRecord& job : jobs) {
+    if (IsWaiting(job.state)) wanted.insert(job.id);
+  }
+  if (wanted.empty()) return positions;
+  base::MutexLock lock(read_mutex_);
+  auto query = reader_->Prepare(
+      "SELECT id FROM jobs INDEXED BY jobs_waiting WHERE state IN (1, 6) "
+      "ORDER BY priority DESC, created_sequence");
+  for (int64_t position = 1; positions.size() < wanted.size(); ++position) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) break;
+    const std::string id = query.Text(0);
+    if (wanted.count(id) != 0) positions[id] = position;
+  }
+  return positions;
+}
+
 absl::StatusOr<std::vector<AttemptRecord>> JobStore::ListAttempts(const std::string& job_uid) {
   base::MutexLock lock(read_mutex_);
   auto query =
-      reader_->Prepare(absl::StrCat(kSelectAttempts, " WHERE job_uid=? ORDER BY number").c_str());
+      reader_->Prepare(absl::StrCat(SelectAttempts(), " WHERE job_uid=? ORDER BY number").c_str());
   query.BindText(job_uid);
-  std::vector<AttemptRecord> attempts;
-  while (true) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return attempts;
-    attempts.push_back(ReadAttempt(query));
-  }
+  return ReadRows(query, ReadAttempt);
 }
 
 absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
     const std::string& job_uid) {
   base::MutexLock lock(read_mutex_);
-  auto query = reader_->Prepare(
-      "SELECT step, bytes, create_micros, directory, manifest_sha256 FROM checkpoints WHERE "
-      "job_uid=? "
-      "ORDER BY step");
+  auto query =
+      reader_->Prepare(absl::StrCat(SelectCheckpoints(), " WHERE job_uid=? ORDER BY step").c_str());
   query.BindText(job_uid);
-  std::vector<CheckpointRecord> checkpoints;
-  while (true) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return checkpoints;
-    checkpoints.push_back({query.Int(0), query.Int(1), query.Int(2), query.Text(3), query.Text(4)});
-  }
+  return ReadRows(query, ReadCheckpoint);
 }
 
-absl::StatusOr<std::vector<MetricPoint>> JobStore::ListMetricPoints(const std::string& job_uid,
-                                                                    int64_t from_step,
-                                                                    int64_t max_points) {
+absl::StatusOr<ThinnedPoints> JobStore::ListMetricPoints(const std::string& job_uid,
+                                                         const PointRange& range) {
   base::MutexLock lock(read_mutex_);
-  auto count =
-      reader_->Prepare("SELECT COUNT(*), MAX(step) FROM metric_points WHERE job_uid=? AND step>=?");
-  BLOCKSWAP_RETURN_IF_ERROR(count.BindText(job_uid).Bind(from_step).Step().status());
-  const int64_t stride = std::max<int64_t>(1, (count.Int(0) + max_points - 1) / max_points);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Begin(*reader_));
+  const int64_t to_step = range.to_step > 0 ? range.to_step : INT64_MAX;
+  const std::string where = " WHERE job_uid=? AND step>=? AND step<=?";
+  auto count = reader_->Prepare(
+      absl::StrCat("SELECT COUNT(*), MAX(step) FROM metric_points", where).c_str());
+  count.BindText(job_uid).Bind(range.from_step).Bind(to_step);
+  BLOCKSWAP_RETURN_IF_ERROR(count.Step().status());
+  ThinnedPoints thinned;
+  thinned.total = count.Int(0);
+  const int64_t stride =
+      std::max<int64_t>(1, (thinned.total + range.max_points - 1) / range.max_points);
   const int64_t last = count.Int(1);
-  auto query = reader_->Prepare(
-      "SELECT step, loss, learning_rate, grad_norm, seconds, h2d_bytes, stall_seconds, "
-      "device_bytes_peak FROM metric_points WHERE job_uid=? AND step>=? ORDER BY step");
-  query.BindText(job_uid).Bind(from_step);
-  std::vector<MetricPoint> points;
+  auto query = reader_->Prepare(absl::StrCat(SelectPoints(), where, " ORDER BY step").c_str());
+  query.BindText(job_uid).Bind(range.from_step).Bind(to_step);
   for (int64_t index = 0;; ++index) {
     BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return points;
+    if (!row) return thinned;
     if (index % stride == 0) {
-      points.push_back(ReadPoint(query));
+      thinned.points.push_back(ReadPoint(query));
     } else if (query.Int(0) == last) {
-      points.back() = ReadPoint(query);
+      // In the place of the one before it, unless that is the first.
+      if (thinned.points.size() > 1) thinned.points.pop_back();
+      if (range.max_points > 1) thinned.points.push_back(ReadPoint(query));
     }
   }
 }
@@ -170,18 +215,13 @@ absl::StatusOr<std::vector<EventRecord>> JobStore::EventsAfter(int64_t sequence,
                                                                const std::string& job_id,
                                                                int limit) {
   base::MutexLock lock(read_mutex_);
-  auto query = reader_->Prepare(absl::StrCat(kSelectEvents, " WHERE sequence>?",
+  auto query = reader_->Prepare(absl::StrCat(SelectEvents(), " WHERE sequence>?",
                                              job_id.empty() ? "" : " AND job_id=?",
                                              " ORDER BY sequence LIMIT ", limit)
                                     .c_str());
   query.Bind(sequence);
   if (!job_id.empty()) query.BindText(job_id);
-  std::vector<EventRecord> events;
-  while (true) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return events;
-    events.push_back(ReadEvent(query));
-  }
+  return ReadRows(query, ReadEvent);
 }
 
 }  // namespace blockswap::server

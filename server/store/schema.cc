@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
+#include "server/base/reason.h"
+#include "server/store/store_file.h"
 
 namespace blockswap::server {
 namespace {
@@ -113,12 +115,68 @@ CREATE TABLE device_links (
   measured_micros INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 )sql",
+    // Lists and passes of the scheduler read indices, however many finished jobs there are: the
+    // states 8, 9 and 10 are terminal, 1 and 6 wait (server/jobs/job.h).
+    R"sql(
+ALTER TABLE jobs ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN deadline_micros INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN template_name TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN from_checkpoint TEXT NOT NULL DEFAULT '';
+DROP INDEX jobs_by_state;
+CREATE INDEX jobs_by_state ON jobs (state, created_sequence);
+CREATE INDEX jobs_active ON jobs (created_sequence) WHERE state NOT IN (8, 9, 10);
+CREATE INDEX jobs_terminal ON jobs (created_sequence) WHERE state IN (8, 9, 10);
+CREATE INDEX jobs_waiting ON jobs (priority DESC, created_sequence, id, state, state_reason,
+  requested_device, needs, held, create_micros, ready_micros, deadline_micros)
+  WHERE state IN (1, 6);
+CREATE INDEX jobs_with_deadline ON jobs (deadline_micros)
+  WHERE deadline_micros > 0 AND state NOT IN (8, 9, 10);
+CREATE INDEX jobs_by_id ON jobs (id, created_sequence);
+CREATE INDEX jobs_by_name ON jobs (name, created_sequence);
+CREATE INDEX jobs_by_reason ON jobs (state_reason, created_sequence);
+CREATE INDEX jobs_by_priority ON jobs (priority, created_sequence);
+CREATE INDEX jobs_by_create_time ON jobs (create_micros, created_sequence);
+CREATE INDEX jobs_by_update_time ON jobs (update_micros, created_sequence);
+CREATE INDEX jobs_by_end_time ON jobs (end_micros, created_sequence);
+CREATE INDEX jobs_by_retry_of ON jobs (retry_of, created_sequence) WHERE retry_of <> '';
+CREATE INDEX jobs_by_template ON jobs (template_name, created_sequence) WHERE template_name <> '';
+CREATE TABLE job_labels (
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  created_sequence INTEGER NOT NULL,
+  job_uid TEXT NOT NULL REFERENCES jobs (uid),
+  PRIMARY KEY (key, value, created_sequence)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX job_labels_by_job ON job_labels (job_uid);
+INSERT INTO job_labels SELECT label.key, label.value, created_sequence, uid
+  FROM jobs, json_each(jobs.labels) AS label;
+CREATE INDEX events_deleted ON events (time_micros) WHERE type = 10;
+CREATE INDEX request_ids_by_age ON request_ids (create_micros);
+)sql",
+    // What a later server needs to adopt the attempt's worker.
+    R"sql(
+ALTER TABLE attempts ADD COLUMN socket TEXT NOT NULL DEFAULT '';
+ALTER TABLE attempts ADD COLUMN token_hash TEXT NOT NULL DEFAULT '';
+ALTER TABLE attempts ADD COLUMN last_sequence INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN granted_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN checkpoint_seconds REAL NOT NULL DEFAULT 0;
+)sql",
+    R"sql(
+CREATE TABLE tokens (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  hash BLOB NOT NULL UNIQUE,
+  name TEXT NOT NULL,
+  role TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  create_micros INTEGER NOT NULL,
+  expire_micros INTEGER NOT NULL,
+  last_used_micros INTEGER NOT NULL,
+  revoke_micros INTEGER NOT NULL
+) STRICT;
+ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
+CREATE INDEX jobs_by_tenant ON jobs (tenant, created_sequence);
+)sql",
 };
-
-absl::Status BackUp(Database& database, const std::string& path, int64_t version) {
-  auto copy = database.Prepare("VACUUM INTO ?");
-  return copy.BindText(absl::StrCat(path, ".v", version, ".bak")).Run();
-}
 
 }  // namespace
 
@@ -131,12 +189,16 @@ absl::Status MigrateSchema(Database& database, const std::string& path) {
   query.Reset();
   const int64_t current = CurrentSchemaVersion();
   if (found > current) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the state store ", path, " was written by a newer blockswapd (schema ", found,
-                     ", this one knows ", current, "); start that version, or restore the copy ",
-                     path, ".v<N>.bak it made before it migrated"));
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the state store ", path, " was written by a newer blockswapd (schema ", found,
+            ", this one knows ", current, "); start that version, or restore the copy ", path,
+            ".v<N>.bak it made before it migrated")),
+        kStoreTooNew);
   }
-  if (found > 0 && found < current) BLOCKSWAP_RETURN_IF_ERROR(BackUp(database, path, found));
+  if (found > 0 && found < current) {
+    BLOCKSWAP_RETURN_IF_ERROR(CopyStore(database, absl::StrCat(path, ".v", found, ".bak")));
+  }
   for (int64_t version = found; version < current; ++version) {
     BLOCKSWAP_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
     BLOCKSWAP_RETURN_IF_ERROR(database.Execute(kMigrations[version]));

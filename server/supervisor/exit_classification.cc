@@ -28,8 +28,12 @@ constexpr CodeMeaning kMeanings[] = {
 };
 
 Outcome Failed(Failure failure) {
-  failure.retryable =
-      IsRetryable(failure.category) || failure.category == FailureCategory::kOutOfMemoryDevice;
+  // Files that cannot be written, unlike a disk that is full or files that cannot be read: a mount
+  // or a right may come back.
+  const bool may_pass =
+      failure.category == FailureCategory::kStorage && failure.reason == "SAVE_FAILED";
+  failure.retryable = IsRetryable(failure.category) || may_pass ||
+                      failure.category == FailureCategory::kOutOfMemoryDevice;
   return {OutcomeKind::kFailed, std::move(failure)};
 }
 
@@ -71,7 +75,25 @@ bool IsRetryable(FailureCategory category) {
 }
 
 Outcome ClassifyExit(const ExitContext& context) {
-  const bool clean = context.exit.signal == 0;
+  if (!context.exit.known && context.report.has_value()) {
+    ExitContext told = context;
+    told.exit = ProcessExit();
+    told.exit.exit_code = context.report->exit_code;
+    // A worker that says it finished has trained, whoever heard it begin.
+    told.was_ready = true;
+    return ClassifyExit(told);
+  }
+  const bool clean = context.exit.known && context.exit.signal == 0;
+  // Stopped for its deadline, however politely it went; one that was done just then has succeeded.
+  const bool is_late = context.imposed.category == FailureCategory::kTimeout;
+  if (is_late && clean && context.exit.exit_code == 0) return {OutcomeKind::kSucceeded, {}};
+  if (is_late) {
+    Failure failure = context.imposed;
+    failure.exit_code = context.exit.exit_code;
+    failure.signal = context.exit.signal;
+    failure.step = context.last_step;
+    return Failed(std::move(failure));
+  }
   // Asked to stop for cancellation or suspension and it did: that holds whatever else the server
   // had on its mind.
   if (clean && context.exit.exit_code == 3) return {OutcomeKind::kCancelled, {}};
@@ -82,6 +104,16 @@ Outcome ClassifyExit(const ExitContext& context) {
     failure.signal = context.exit.signal;
     failure.step = context.last_step;
     return Failed(std::move(failure));
+  }
+  if (!context.exit.out_of_memory.empty()) {
+    Failure failure = Crash(context, "HOST_OUT_OF_MEMORY", context.exit.out_of_memory);
+    failure.category = FailureCategory::kOutOfMemoryHost;
+    return Failed(std::move(failure));
+  }
+  if (!context.exit.known) {
+    return Failed(Crash(
+        context, "WORKER_VANISHED",
+        absl::StrCat("the worker ended without a word, last reported step ", context.last_step)));
   }
   if (!clean) {
     return Failed(Crash(

@@ -25,7 +25,8 @@ struct ExitContext {
   int64_t last_step = 0;
 };
 
-// Exit codes are those of facts/service.md 2.7. A report that contradicts the exit code loses.
+// What an adopted worker reported stands for the exit code nobody could collect. Exit codes are
+// those of facts/service.md 2.7. A report that contradicts the exit code loses.
 Outcome ClassifyExit(const ExitContext& context);
 
 // WORKER_CRASH, DEVICE_FAULT, STALLED and PREEMPTED may be tried again; OUT_OF_MEMORY_DEVICE once,

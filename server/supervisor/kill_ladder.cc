@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/supervisor/kill_ladder.h"
 
+#include <algorithm>
+
 namespace blockswap::server {
 
 std::vector<LadderAction> KillLadder::Begin(StopMode mode, SteadyTime now) {
   if (mode == StopMode::kNone) {
-    if (rung_ != Rung::kIdle && rung_ != Rung::kAsked) return {};
+    if (rung_ > Rung::kDumping) return {};
     rung_ = Rung::kTerminated;
     deadline_ = now + options_.terminate;
     return {LadderAction::kTerminate};
@@ -22,10 +24,25 @@ std::vector<LadderAction> KillLadder::Begin(StopMode mode, SteadyTime now) {
   return {LadderAction::kSendStop};
 }
 
+std::vector<LadderAction> KillLadder::BeginStalled(SteadyTime now) {
+  if (rung_ != Rung::kIdle) return {};
+  rung_ = Rung::kDumping;
+  deadline_ = now + options_.dump;
+  return {LadderAction::kDumpStacks};
+}
+
+void KillLadder::AllowForCheckpoint(double seconds) {
+  // A measured time may double when the disk is busy.
+  constexpr double kReserve = 2;
+  const auto needed = std::chrono::milliseconds(static_cast<int64_t>(seconds * kReserve * 1000));
+  options_.grace = std::max(options_.grace, needed);
+}
+
 std::optional<LadderAction> KillLadder::Due(SteadyTime now) {
   if (!deadline_.has_value() || now < *deadline_) return std::nullopt;
   switch (rung_) {
     case Rung::kAsked:
+    case Rung::kDumping:
       rung_ = Rung::kTerminated;
       deadline_ = now + options_.terminate;
       return LadderAction::kTerminate;

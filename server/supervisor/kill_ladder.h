@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a worker is stopped: ask, wait, SIGTERM, wait, SIGKILL, wait, give up.
+// How a worker is stopped: ask (or have a stalled one print its stacks), wait, SIGTERM, wait,
+// SIGKILL, wait, give up.
 #ifndef BLOCKSWAP_SERVER_SUPERVISOR_KILL_LADDER_H_
 #define BLOCKSWAP_SERVER_SUPERVISOR_KILL_LADDER_H_
 
@@ -17,9 +18,10 @@ struct KillLadderOptions {
   std::chrono::milliseconds now_grace{2000};   // asked to stop without one
   std::chrono::milliseconds terminate{10000};  // between SIGTERM and SIGKILL
   std::chrono::milliseconds kill{60000};       // after SIGKILL: stuck in the kernel
+  std::chrono::milliseconds dump{2000};        // for the stacks of a stalled worker
 };
 
-enum class LadderAction { kSendStop, kTerminate, kKill, kGiveUp };
+enum class LadderAction { kSendStop, kDumpStacks, kTerminate, kKill, kGiveUp };
 
 // Plain state machine without threads: the owner performs the actions it is handed.
 class KillLadder final {
@@ -29,6 +31,11 @@ class KillLadder final {
   // Climbs on, never back: a second request that is no stronger changes nothing. kNone starts at
   // SIGTERM without asking.
   std::vector<LadderAction> Begin(StopMode mode, SteadyTime now);
+  // For a worker that hangs: its stacks first, then as Begin(kNone).
+  std::vector<LadderAction> BeginStalled(SteadyTime now);
+  // The least grace is that of the options: a worker whose checkpoints take longer gets more.
+  void AllowForCheckpoint(double seconds);
+  std::chrono::milliseconds grace() const { return options_.grace; }
   // The action that is due, if any.
   std::optional<LadderAction> Due(SteadyTime now);
 
@@ -37,7 +44,7 @@ class KillLadder final {
   std::optional<SteadyTime> deadline() const { return deadline_; }
 
  private:
-  enum class Rung { kIdle, kAsked, kTerminated, kKilled, kGivenUp };
+  enum class Rung { kIdle, kAsked, kDumping, kTerminated, kKilled, kGivenUp };
 
   KillLadderOptions options_;
   Rung rung_ = Rung::kIdle;

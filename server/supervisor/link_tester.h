@@ -3,24 +3,16 @@
 #ifndef BLOCKSWAP_SERVER_SUPERVISOR_LINK_TESTER_H_
 #define BLOCKSWAP_SERVER_SUPERVISOR_LINK_TESTER_H_
 
-#include <atomic>
-#include <chrono>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "absl/status/statusor.h"
-#include "server/base/unique_fd.h"
 #include "server/device/device_table.h"
 #include "server/store/job_store.h"
+#include "server/supervisor/link_trial.h"
+#include "server/supervisor/spawn_process.h"
 
 namespace blockswap::server {
 
-struct LinkTesterOptions {
-  std::string worker_binary;
-  std::vector<std::string> passed_environment;  // names of variables the process inherits
-  std::chrono::milliseconds timeout{60000};     // for one device
-};
+using LinkTesterOptions = LinkTrialOptions;
 
 // Owns: one thread, "link-test", which ends when every device has its figures. Thread safety: safe.
 // A device that cannot be measured stays without figures: plans then predict no times from its
@@ -37,12 +29,11 @@ class LinkTester final {
 
  private:
   void Run();
-  absl::StatusOr<MeasuredLink> Measure(const DeviceState& device);
 
   JobStore& store_;
   DeviceTable& devices_;
   const LinkTesterOptions options_;
-  UniqueFd stop_read_, stop_write_;  // closing the writing end wakes a waiting test
+  Pipe stop_;  // closing the writing end wakes a waiting test
   std::thread thread_;
 };
 

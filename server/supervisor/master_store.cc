@@ -14,6 +14,7 @@ struct MasterStore::File {
   UniqueFd fd;
   int users = 0;         // under the store's lock
   int64_t last_use = 0;  // the same
+  int64_t empty_bytes = 0;
 };
 
 int MasterStore::Use::fd() const { return file_ == nullptr ? -1 : file_->fd.get(); }
@@ -41,6 +42,7 @@ absl::StatusOr<MasterStore::Use> MasterStore::Take(const std::string& key) {
     auto file = std::make_shared<File>();
     file->key = key;
     file->fd = UniqueFd(fd);
+    file->empty_bytes = base::MasterFileBytes(fd);
     files_.push_back(std::move(file));
     found = files_.end() - 1;
   }
@@ -53,6 +55,12 @@ void MasterStore::EndUse(File& file) {
   base::MutexLock lock(mutex_);
   --file.users;
   file.last_use = ++uses_;
+  // One that nobody ever filled (the job settled on another) is worth no descriptor.
+  if (file.users == 0 && base::MasterFileBytes(file.fd.get()) <= file.empty_bytes) {
+    const auto empty = std::find_if(files_.begin(), files_.end(),
+                                    [&file](const auto& other) { return other.get() == &file; });
+    if (empty != files_.end()) files_.erase(empty);
+  }
   FreeLocked(UsageLocked().unused_bytes - cache_bytes_);
 }
 
@@ -84,6 +92,15 @@ SharedMemoryUsage MasterStore::UsageLocked() const {
         base::MasterFileBytes(file->fd.get());
   }
   return usage;
+}
+
+std::vector<SharedBase> MasterStore::bases() const {
+  base::MutexLock lock(mutex_);
+  std::vector<SharedBase> bases;
+  for (const std::shared_ptr<File>& file : files_) {
+    bases.push_back({file->key, base::ReadyMasterBlocks(file->fd.get()), file->users > 0});
+  }
+  return bases;
 }
 
 SharedMemoryUsage MasterStore::usage() const {

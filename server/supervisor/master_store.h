@@ -49,6 +49,7 @@ class MasterStore final {
   int64_t Free(int64_t bytes);
 
   SharedMemoryUsage usage() const;
+  std::vector<SharedBase> bases() const;
 
  private:
   void EndUse(File& file);

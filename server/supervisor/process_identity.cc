@@ -32,6 +32,11 @@ int64_t ProcessStartTime(int64_t pid) {
 
 std::string BootId() { return base::ReadFirstWord("/proc/sys/kernel/random/boot_id").value_or(""); }
 
+bool IsInSession(int64_t pid, int64_t start_time, const std::string& boot_id, int64_t leader) {
+  return pid > 1 && start_time != 0 && ProcessStartTime(pid) == start_time && boot_id == BootId() &&
+         ::getsid(static_cast<pid_t>(pid)) == static_cast<pid_t>(leader);
+}
+
 OrphanFate KillOrphan(int64_t pid, int64_t start_time, const std::string& boot_id,
                       std::chrono::milliseconds patience) {
   if (pid <= 1 || start_time == 0 || boot_id != BootId()) return OrphanFate::kWasGone;

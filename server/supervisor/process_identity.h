@@ -14,6 +14,9 @@ int64_t ProcessStartTime(int64_t pid);
 // Changes with every boot of the machine.
 std::string BootId();
 
+// That process is running and belongs to the session that `leader` opened.
+bool IsInSession(int64_t pid, int64_t start_time, const std::string& boot_id, int64_t leader);
+
 enum class OrphanFate { kWasGone, kKilled, kStillThere };
 
 // Kills the process group of a worker that an earlier server left behind, if pid, start time and

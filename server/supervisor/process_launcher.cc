@@ -4,13 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -22,120 +21,76 @@
 #include "server/base/file_lock.h"
 #include "server/base/log.h"
 #include "server/base/random_text.h"
+#include "server/supervisor/output_pipe.h"
 #include "server/supervisor/process_identity.h"
+#include "server/supervisor/spawn_process.h"
 
 namespace blockswap::server {
 namespace {
 
 constexpr int kTokenFd = 3;
-constexpr int kMastersFd = 4;
-// Above every number a worker gets, so that no inherited descriptor overwrites another.
-constexpr int kFirstSafeFd = 16;
-
-absl::Status Errno(const std::string& what, int error) {
-  const std::string message = absl::StrCat(what, ": ", std::strerror(error));
-  return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC
-             ? absl::ResourceExhaustedError(message)
-             : absl::InternalError(message);
-}
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-absl::StatusOr<Pipe> MakePipe() {
-  int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) return Errno("cannot make a pipe", errno);
-  return Pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
+constexpr int kMastersFd = 4;  // and those after it
+constexpr char kOutputPipe[] = "/output";
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   const UniqueFd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.valid()) return Errno(absl::StrCat("cannot create ", path), errno);
+  if (!file.valid()) return SystemError(absl::StrCat("cannot create ", path), errno);
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return Errno(absl::StrCat("cannot write ", path), errno);
+    return SystemError(absl::StrCat("cannot write ", path), errno);
   }
   return absl::OkStatus();
 }
 
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
+std::string AttemptTag(const std::string& job_uid, int attempt) {
+  return absl::StrCat(job_uid, "-", attempt);
 }
 
-absl::StatusOr<UniqueFd> Above(int fd) {
-  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstSafeFd));
-  if (!copy.valid()) return Errno("cannot copy a descriptor", errno);
-  return copy;
+UniqueFd OpenPidfd(int64_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
 }
 
-struct InheritedFds {
-  int output = -1, token = -1;
-  int masters = -1;  // -1: none
+// What a handle is made of.
+struct WorkerParts {
+  AttemptKey key;
+  std::shared_ptr<ChildProcess> process;
+  int64_t start_time = 0;
+  std::string token_hash, directory;
 };
 
-// Own session and process group, default signals, nothing open but 0-4.
-absl::StatusOr<pid_t> Spawn(const std::string& binary, std::vector<std::string> arguments,
-                            std::vector<std::string> environment, const InheritedFds& fds) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const UniqueFd output, Above(fds.output));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const UniqueFd token, Above(fds.token));
-  UniqueFd masters;
-  if (fds.masters >= 0) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(masters, Above(fds.masters));
-  }
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  absl::Cleanup destroy = [&actions, &attributes] {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  };
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output.get(), 1);
-  posix_spawn_file_actions_adddup2(&actions, output.get(), 2);
-  posix_spawn_file_actions_adddup2(&actions, token.get(), kTokenFd);
-  if (masters.valid()) posix_spawn_file_actions_adddup2(&actions, masters.get(), kMastersFd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, (masters.valid() ? kMastersFd : kTokenFd) + 1);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  std::vector<char*> argv = Pointers(arguments);
-  std::vector<char*> envp = Pointers(environment);
-  pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), envp.data());
-  if (error != 0) return Errno(absl::StrCat("cannot start ", binary), error);
-  return pid;
-}
-
-class SpawnedWorker final : public WorkerHandle {
+class ProcessHandle : public WorkerHandle {
  public:
-  SpawnedWorker(AttemptKey key, std::shared_ptr<ChildProcess> child, WorkerGateway& gateway,
-                UniqueFd token_pipe, std::string token, std::string directory,
-                MasterStore::Use masters)
-      : key_(std::move(key)),
-        child_(std::move(child)),
-        gateway_(gateway),
+  ProcessHandle(WorkerParts parts, WorkerGateway& gateway)
+      : parts_(std::move(parts)), gateway_(gateway) {}
+
+  ~ProcessHandle() override {
+    gateway_.Forget(parts_.key);
+    std::error_code ignored;
+    std::filesystem::remove_all(parts_.directory, ignored);
+  }
+
+  absl::Status Release() override { return absl::OkStatus(); }
+  void Send(const WorkerCommand& command) override { gateway_.Send(parts_.key, command); }
+  void Acknowledge(int64_t sequence) override { gateway_.Acknowledge(parts_.key, sequence); }
+  void Signal(int signal) override { parts_.process->Signal(signal); }
+  int64_t pid() const override { return parts_.process->pid(); }
+  int64_t process_start_time() const override { return parts_.start_time; }
+  std::string socket_path() const override { return gateway_.socket_path(); }
+  std::string token_hash() const override { return parts_.token_hash; }
+
+ private:
+  const WorkerParts parts_;
+  WorkerGateway& gateway_;
+};
+
+class SpawnedWorker final : public ProcessHandle {
+ public:
+  SpawnedWorker(WorkerParts parts, WorkerGateway& gateway, UniqueFd token_pipe, std::string token,
+                std::vector<MasterStore::Use> masters)
+      : ProcessHandle(std::move(parts), gateway),
         token_pipe_(std::move(token_pipe)),
         token_(std::move(token)),
-        directory_(std::move(directory)),
-        masters_(std::move(masters)),
-        start_time_(ProcessStartTime(child_->pid())) {}
-
-  ~SpawnedWorker() override {
-    gateway_.Forget(key_);
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+        masters_(std::move(masters)) {}
 
   absl::Status Release() override {
     const ssize_t written = ::write(token_pipe_.get(), token_.data(), token_.size());
@@ -143,30 +98,16 @@ class SpawnedWorker final : public WorkerHandle {
     token_.clear();
     // A worker that died before it read the token is reported by its exit.
     return written >= 0 || errno == EPIPE ? absl::OkStatus()
-                                          : Errno("cannot pass the token", errno);
+                                          : SystemError("cannot pass the token", errno);
   }
-  void Send(const WorkerCommand& command) override { gateway_.Send(key_, command); }
-  void Acknowledge(int64_t sequence) override { gateway_.Acknowledge(key_, sequence); }
-  void Signal(int signal) override { child_->Signal(signal); }
-  int64_t pid() const override { return child_->pid(); }
-  int64_t process_start_time() const override { return start_time_; }
 
  private:
-  const AttemptKey key_;
-  const std::shared_ptr<ChildProcess> child_;
-  WorkerGateway& gateway_;
   UniqueFd token_pipe_;
   std::string token_;
-  const std::string directory_;
-  const MasterStore::Use masters_;
-  const int64_t start_time_;
+  const std::vector<MasterStore::Use> masters_;
 };
 
 }  // namespace
-
-std::string AttemptLogPath(const std::string& output_directory, int attempt) {
-  return absl::StrCat(output_directory, "/attempt-", attempt, ".log");
-}
 
 std::vector<std::string> ProcessLauncher::Arguments(const LaunchRequest& request,
                                                     const std::string& job_file) const {
@@ -187,42 +128,64 @@ std::vector<std::string> ProcessLauncher::Arguments(const LaunchRequest& request
           "--models",
           options_.models_root,
           "--datasets",
-          options_.datasets_root};
+          options_.datasets_root,
+          "--confine",
+          options_.confinement};
 }
 
 std::vector<std::string> ProcessLauncher::Environment(const LaunchRequest& request,
-                                                      bool has_masters) const {
-  std::vector<std::string> environment = {
-      "LANG=C.UTF-8", absl::StrCat("BLOCKSWAP_TOKEN_FD=", kTokenFd),
-      absl::StrCat("CUDA_VISIBLE_DEVICES=", request.visible_gpu)};
-  for (const std::string& name : options_.passed_environment) {
-    const char* value = std::getenv(name.c_str());
-    if (value != nullptr) environment.push_back(absl::StrCat(name, "=", value));
+                                                      size_t num_masters) const {
+  std::vector<std::string> environment =
+      WorkerEnvironment(request.visible_gpu, options_.passed_environment);
+  environment.push_back(absl::StrCat("BLOCKSWAP_TOKEN_FD=", kTokenFd));
+  environment.push_back(
+      absl::StrCat(kAttemptVariable, "=", AttemptTag(request.job_uid, request.key.attempt)));
+  std::string masters;
+  for (size_t i = 0; i < num_masters; ++i) {
+    absl::StrAppend(&masters, i == 0 ? "" : ",", kMastersFd + static_cast<int>(i));
   }
-  if (has_masters) environment.push_back(absl::StrCat("BLOCKSWAP_MASTERS_FD=", kMastersFd));
+  if (!masters.empty()) environment.push_back(absl::StrCat("BLOCKSWAP_MASTERS_FD=", masters));
   return environment;
 }
 
-MasterStore::Use ProcessLauncher::TakeMasters(const LaunchRequest& request) {
-  absl::StatusOr<std::string> key =
-      options_.masters_key == nullptr ? std::string() : options_.masters_key(request.job_json);
-  absl::StatusOr<MasterStore::Use> use = MasterStore::Use();
-  if (key.ok() && !key->empty()) use = masters_.Take(*key);
-  const absl::Status status = key.ok() ? use.status() : key.status();
-  if (!status.ok()) {
-    LogWarning("job {}: its weights are not shared: {}", request.key.job_id,
-               std::string(status.message()));
+std::vector<MasterStore::Use> ProcessLauncher::TakeMasters(const LaunchRequest& request) {
+  std::vector<MasterStore::Use> uses;
+  for (const std::string& key : request.base_keys) {
+    absl::StatusOr<MasterStore::Use> use = masters_.Take(key);
+    if (!use.ok()) {
+      LogWarning("job {}: its weights are not shared: {}", request.key.job_id,
+                 std::string(use.status().message()));
+      continue;
+    }
+    uses.push_back(*std::move(use));
   }
-  // After the job's own file is taken: what is freed is of no use to it.
-  const int64_t available = base::ReadHostFacts().available_bytes;
+  // After the job's own files are taken: what is freed is of no use to it.
+  const int64_t available = base::ReadHostFacts(options_.host_files).available_bytes;
   if (available < request.host_bytes) masters_.Free(request.host_bytes - available);
-  return use.ok() ? *std::move(use) : MasterStore::Use();
+  return uses;
+}
+
+std::string ProcessLauncher::AttemptDirectory(const std::string& job_uid, int attempt) const {
+  return absl::StrCat(options_.runtime_directory, "/", AttemptTag(job_uid, attempt));
+}
+
+std::unique_ptr<WorkerContainment> ProcessLauncher::Contain(const std::string& tag,
+                                                            pid_t pid) const {
+  std::optional<Cgroup> group;
+  if (options_.cgroups.has_value()) {
+    absl::StatusOr<Cgroup> made = options_.cgroups->Make(tag, options_.worker_limits);
+    const absl::Status added = made.ok() ? made->Add(pid) : made.status();
+    if (added.ok()) group = *std::move(made);
+    // Training can do without; limits that were asked for are missed, so say it.
+    if (!added.ok()) LogWarning("worker {}: {}", pid, std::string(added.message()));
+  }
+  return std::make_unique<WorkerContainment>(tag, std::move(group));
 }
 
 absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const LaunchRequest& request,
                                                                       AttemptObserver& observer) {
-  const std::string directory =
-      absl::StrCat(options_.runtime_directory, "/", request.job_uid, "-", request.key.attempt);
+  const std::string tag = AttemptTag(request.job_uid, request.key.attempt);
+  const std::string directory = AttemptDirectory(request.job_uid, request.key.attempt);
   BLOCKSWAP_RETURN_IF_ERROR(MakeDirectory(directory, 0700));
   absl::Cleanup remove_directory = [&directory] {
     std::error_code ignored;
@@ -230,34 +193,100 @@ absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Launch(const Laun
   };
   const std::string job_file = absl::StrCat(directory, "/job.json");
   BLOCKSWAP_RETURN_IF_ERROR(WriteFile(job_file, request.job_json));
-  const std::string log_path = AttemptLogPath(request.output_directory, request.key.attempt);
-  UniqueFd log(
-      ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!log.valid()) return Errno(absl::StrCat("cannot open the log ", log_path), errno);
-  BLOCKSWAP_ASSIGN_OR_RETURN(Pipe output, MakePipe());
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      AttemptLogWriter log,
+      AttemptLogWriter::Open(request.output_directory, request.key.attempt, options_.log));
+  BLOCKSWAP_ASSIGN_OR_RETURN(Pipe output, MakeOutputPipe(absl::StrCat(directory, kOutputPipe)));
   BLOCKSWAP_ASSIGN_OR_RETURN(Pipe token_pipe, MakePipe());
-  ::fcntl(output.read.get(), F_SETFL, O_NONBLOCK);
 
-  const std::string token = ToHex(RandomBytes(32));
-  gateway_.Expect(request.key, request.job_uid, token, observer);
-  MasterStore::Use masters = TakeMasters(request);
-  auto pid = Spawn(options_.worker_binary, Arguments(request, job_file),
-                   Environment(request, masters.fd() >= 0),
-                   {output.write.get(), token_pipe.read.get(), masters.fd()});
-  if (!pid.ok()) {
-    gateway_.Forget(request.key);
-    return pid.status();
+  std::vector<MasterStore::Use> masters = TakeMasters(request);
+  std::vector<ChildDescriptor> descriptors = {{output.write.get(), STDOUT_FILENO},
+                                              {output.write.get(), STDERR_FILENO},
+                                              {token_pipe.read.get(), kTokenFd}};
+  for (size_t i = 0; i < masters.size(); ++i) {
+    descriptors.push_back({masters[i].fd(), kMastersFd + static_cast<int>(i)});
   }
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
-  auto child =
-      std::make_shared<ChildProcess>(request.key, *pid, std::move(pidfd), std::move(output.read),
-                                     std::move(log), options_.log_limit_bytes, observer);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const pid_t pid, SpawnProcess({Arguments(request, job_file),
+                                                            Environment(request, masters.size()),
+                                                            std::move(descriptors)}));
+  UniqueFd pidfd = OpenPidfd(pid);
+  if (!pidfd.valid()) {
+    const int error = errno;
+    ::kill(-pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return SystemError("cannot watch a worker", error);
+  }
+  // Until it has its token the worker waits.
+  std::string token = ToHex(RandomBytes(32));
+  WorkerParts parts{request.key, nullptr, ProcessStartTime(pid), ToHex(Sha256(token)), directory};
+  gateway_.Expect({request.key, request.job_uid, parts.token_hash, pid}, observer);
+  parts.process =
+      std::make_shared<ChildProcess>(request.key, pid, std::move(pidfd), std::move(output.read),
+                                     std::move(log), observer, Contain(tag, pid));
+  monitor_.Watch(parts.process);
   std::move(remove_directory).Cancel();
-  auto handle =
-      std::make_unique<SpawnedWorker>(request.key, child, gateway_, std::move(token_pipe.write),
-                                      token, directory, std::move(masters));
-  monitor_.Watch(std::move(child));
-  return handle;
+  return std::make_unique<SpawnedWorker>(std::move(parts), gateway_, std::move(token_pipe.write),
+                                         std::move(token), std::move(masters));
+}
+
+absl::StatusOr<std::unique_ptr<WorkerHandle>> ProcessLauncher::Adopt(const AdoptRequest& request,
+                                                                     AttemptObserver& observer) {
+  const AttemptRecord& record = request.record;
+  if (record.pid <= 1 || record.process_start_time == 0 || record.boot_id != BootId()) {
+    return absl::NotFoundError("its worker was gone");
+  }
+  // The descriptor pins the process: what is read of it afterwards is its own.
+  UniqueFd pidfd = OpenPidfd(record.pid);
+  if (!pidfd.valid() || ProcessStartTime(record.pid) != record.process_start_time) {
+    return absl::NotFoundError("its worker was gone");
+  }
+  if (record.token_hash.empty() || record.socket != gateway_.socket_path()) {
+    return absl::FailedPreconditionError(absl::StrCat("its worker looks for the server at \"",
+                                                      record.socket, "\", this one is at ",
+                                                      gateway_.socket_path()));
+  }
+  const std::string directory = AttemptDirectory(request.job_uid, request.key.attempt);
+  auto output = OpenOutputPipe(absl::StrCat(directory, kOutputPipe));
+  if (!output.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its worker's output is lost: ", output.status().message()));
+  }
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      AttemptLogWriter log,
+      AttemptLogWriter::Open(request.output_directory, request.key.attempt, options_.log));
+  const auto pid = static_cast<pid_t>(record.pid);
+  const std::string tag = AttemptTag(request.job_uid, request.key.attempt);
+  WorkerParts parts{request.key, nullptr, record.process_start_time, record.token_hash, directory};
+  gateway_.Expect(
+      {request.key, request.job_uid, record.token_hash, record.pid, record.last_sequence},
+      observer);
+  parts.process = std::make_shared<ChildProcess>(request.key, pid, std::move(pidfd),
+                                                 *std::move(output), std::move(log), observer,
+                                                 Contain(tag, pid), ChildProcess::Origin::kAdopted);
+  monitor_.Watch(parts.process);
+  adopted_.insert(tag);
+  return std::make_unique<ProcessHandle>(std::move(parts), gateway_);
+}
+
+void ProcessLauncher::RemoveLeftovers() {
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(options_.runtime_directory, ignored)) {
+    if (adopted_.count(entry.path().filename().string()) != 0) continue;
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
+  if (options_.cgroups.has_value()) {
+    for (const Cgroup& group : options_.cgroups->List()) {
+      const auto is_group = [this, &group](const std::string& tag) {
+        const auto adopted = options_.cgroups->Find(tag);
+        return adopted.has_value() && adopted->directory() == group.directory();
+      };
+      if (std::any_of(adopted_.begin(), adopted_.end(), is_group)) continue;
+      group.Kill().IgnoreError();    // gone, or empty
+      group.Remove().IgnoreError();  // in use for a moment: the next start tries again
+    }
+  }
+  adopted_.clear();
 }
 
 }  // namespace blockswap::server

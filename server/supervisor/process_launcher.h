@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts blockswap-worker processes: own session, clean environment, secret over a pipe, output
-// into the job's log.
+// Starts blockswap-worker processes, or adopts them: own session, clean environment, secret over a
+// pipe, output into the job's log.
 #ifndef BLOCKSWAP_SERVER_SUPERVISOR_PROCESS_LAUNCHER_H_
 #define BLOCKSWAP_SERVER_SUPERVISOR_PROCESS_LAUNCHER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "offload/base/host_facts.h"
+#include "server/supervisor/attempt_log.h"
+#include "server/supervisor/cgroup.h"
 #include "server/supervisor/master_store.h"
 #include "server/supervisor/process_monitor.h"
 #include "server/supervisor/worker_gateway.h"
@@ -18,17 +22,17 @@ namespace blockswap::server {
 
 struct ProcessLauncherOptions {
   std::string worker_binary;
-  std::string runtime_directory;  // exists, 0700; one subdirectory an attempt is made in it
+  std::string runtime_directory;     // exists, 0700; one subdirectory an attempt is made in it
+  std::string confinement = "auto";  // what a worker may open: auto, required or off
   std::string models_root, datasets_root;
   std::vector<std::string> passed_environment;  // names of variables the worker inherits
-  int64_t log_limit_bytes = int64_t{64} << 20;
+  AttemptLogLimits log;
   int64_t master_cache_bytes = 0;  // see MasterStore
-  // Names the weights a job's worker shares with others; empty: none. May be null.
-  std::function<absl::StatusOr<std::string>(const std::string& job_json)> masters_key = nullptr;
+  // Where control groups of workers go; nothing: the system offers none.
+  std::optional<CgroupRoot> cgroups = std::nullopt;
+  CgroupLimits worker_limits;
+  base::HostFactsPaths host_files;
 };
-
-// `<output_directory>/attempt-<n>.log`: everything the worker of that attempt printed.
-std::string AttemptLogPath(const std::string& output_directory, int attempt);
 
 // Thread safety: safe.
 class ProcessLauncher final : public WorkerLauncher {
@@ -41,19 +45,27 @@ class ProcessLauncher final : public WorkerLauncher {
 
   absl::StatusOr<std::unique_ptr<WorkerHandle>> Launch(const LaunchRequest& request,
                                                        AttemptObserver& observer) override;
+  absl::StatusOr<std::unique_ptr<WorkerHandle>> Adopt(const AdoptRequest& request,
+                                                      AttemptObserver& observer) override;
+  void RemoveLeftovers() override;
   SharedMemoryUsage shared_memory() const override { return masters_.usage(); }
+  std::vector<SharedBase> shared_bases() const override { return masters_.bases(); }
 
  private:
   std::vector<std::string> Arguments(const LaunchRequest& request,
                                      const std::string& job_file) const;
-  std::vector<std::string> Environment(const LaunchRequest& request, bool has_masters) const;
+  std::vector<std::string> Environment(const LaunchRequest& request, size_t num_masters) const;
+  std::string AttemptDirectory(const std::string& job_uid, int attempt) const;
+  // Puts the process where it and its descendants can be found.
+  std::unique_ptr<WorkerContainment> Contain(const std::string& tag, pid_t pid) const;
   // Without them the worker reads its weights into memory of its own.
-  MasterStore::Use TakeMasters(const LaunchRequest& request);
+  std::vector<MasterStore::Use> TakeMasters(const LaunchRequest& request);
 
   const ProcessLauncherOptions options_;
   WorkerGateway& gateway_;
   ProcessMonitor& monitor_;
   MasterStore masters_;
+  std::set<std::string> adopted_;  // tags, until RemoveLeftovers; one thread then
 };
 
 }  // namespace blockswap::server

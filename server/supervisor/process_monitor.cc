@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/log.h"
 #include "server/base/thread_name.h"
 
 namespace blockswap::server {
@@ -29,35 +31,28 @@ absl::Status Errno(const char* what) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(AttemptKey key, pid_t pid, UniqueFd pidfd, UniqueFd output, UniqueFd log,
-                           int64_t log_limit_bytes, AttemptObserver& observer)
+ChildProcess::ChildProcess(AttemptKey key, pid_t pid, UniqueFd pidfd, UniqueFd output,
+                           AttemptLogWriter log, AttemptObserver& observer,
+                           std::unique_ptr<WorkerContainment> containment, Origin origin)
     : key_(std::move(key)),
       pid_(pid),
       pidfd_(std::move(pidfd)),
       output_(std::move(output)),
       log_(std::move(log)),
-      log_room_bytes_(log_limit_bytes),
-      observer_(observer) {}
+      observer_(observer),
+      containment_(std::move(containment)),
+      origin_(origin) {}
 
 void ChildProcess::Signal(int signal) {
   base::MutexLock lock(mutex_);
-  if (!reaped_) ::kill(-pid_, signal);
-}
-
-void ChildProcess::AppendToLog(const char* bytes, size_t length) {
-  if (log_room_bytes_ <= 0) return;
-  log_room_bytes_ -= static_cast<int64_t>(length);
-  while (length > 0) {
-    const ssize_t written = ::write(log_.get(), bytes, length);
-    // A full disk costs log lines, not the job.
-    if (written <= 0) return;
-    bytes += written;
-    length -= static_cast<size_t>(written);
+  if (reaped_) return;
+  // Somebody else reaps an adopted process, at any time: the descriptor says whether it still is.
+  if (origin_ == Origin::kAdopted &&
+      ::syscall(SYS_pidfd_send_signal, pidfd_.get(), 0, nullptr, 0) != 0) {
+    return;
   }
-  if (log_room_bytes_ <= 0) {
-    constexpr char kNote[] = "\n[the log has reached its size limit; later output is dropped]\n";
-    if (::write(log_.get(), kNote, sizeof(kNote) - 1) < 0) return;
-  }
+  if (signal == SIGKILL) killed_by_us_ = true;
+  ::kill(-pid_, signal);
 }
 
 bool ChildProcess::CopyOutput() {
@@ -65,25 +60,44 @@ bool ChildProcess::CopyOutput() {
   while (true) {
     const ssize_t got = ::read(output_.get(), buffer.data(), buffer.size());
     if (got > 0) {
-      AppendToLog(buffer.data(), static_cast<size_t>(got));
+      log_.Append(buffer.data(), static_cast<size_t>(got));
+      lines_.Count({buffer.data(), static_cast<size_t>(got)});
       continue;
     }
-    if (got == 0) return false;
+    if (got == 0) {
+      lines_.Finish();
+      return false;
+    }
     if (errno != EINTR) return errno == EAGAIN;
   }
 }
 
 void ChildProcess::Reap() {
+  {
+    // What the worker left running goes with it; its pid names the group until it is reaped, and as
+    // long as the group has a member.
+    base::MutexLock lock(mutex_);
+    ::kill(-pid_, SIGKILL);
+  }
+  const int strays = containment_->KillRest();
+  if (strays > 0) {
+    LogWarning("job {}: {} process(es) that worker {} had started and left were ended", key_.job_id,
+               strays, pid_);
+  }
   base::MutexLock lock(mutex_);
-  // What the worker left running goes with it; its pid names the group until it is reaped.
-  ::kill(-pid_, SIGKILL);
   siginfo_t state{};
-  if (::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &state, WEXITED) == 0) {
+  if (origin_ == Origin::kAdopted) {
+    exit_.known = false;
+  } else if (::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &state, WEXITED) == 0) {
     if (state.si_code == CLD_EXITED) {
       exit_.exit_code = state.si_status;
     } else {
       exit_.signal = state.si_status;
     }
+  }
+  // By SIGKILL, or, of an adopted one, in a way nobody saw.
+  if ((exit_.signal == SIGKILL || !exit_.known) && !killed_by_us_) {
+    exit_.out_of_memory = containment_->OutOfMemory().value_or("");
   }
   reaped_ = true;
 }
@@ -165,6 +179,7 @@ void ProcessMonitor::FinishDrained(SteadyTime now) {
       by_fd_.erase(child->output_.get());
       child->output_.Reset();
     }
+    child->log_.Flush();
     child->observer_.OnExit(child->key_, child->exit_);
     return true;
   };

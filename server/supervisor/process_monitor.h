@@ -14,19 +14,25 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "offload/base/mutex.h"
+#include "server/base/log_lines.h"
 #include "server/base/unique_fd.h"
 #include "server/base/wall_clock.h"
+#include "server/supervisor/attempt_log.h"
+#include "server/supervisor/worker_containment.h"
 #include "server/supervisor/worker_launcher.h"
 
 namespace blockswap::server {
 
-// A child of ours from spawn to reaping. Thread safety: safe.
+// A worker process from spawn or adoption to its end. Thread safety: safe.
 class ChildProcess final {
  public:
-  ChildProcess(AttemptKey key, pid_t pid, UniqueFd pidfd, UniqueFd output, UniqueFd log,
-               int64_t log_limit_bytes, AttemptObserver& observer);
+  // An adopted process is no child of this one: how it ended is not known.
+  enum class Origin { kSpawned, kAdopted };
+  ChildProcess(AttemptKey key, pid_t pid, UniqueFd pidfd, UniqueFd output, AttemptLogWriter log,
+               AttemptObserver& observer, std::unique_ptr<WorkerContainment> containment,
+               Origin origin = Origin::kSpawned);
 
-  // To the process group; nothing once it is reaped, when the pid may belong to someone else.
+  // To the process group; nothing once it has ended, when the pid may belong to someone else.
   void Signal(int signal);
   pid_t pid() const { return pid_; }
 
@@ -35,19 +41,22 @@ class ChildProcess final {
   // Returns false at the end of the output.
   bool CopyOutput();
   void Reap();
-  void AppendToLog(const char* bytes, size_t length);
 
   const AttemptKey key_;
   const pid_t pid_;
   const UniqueFd pidfd_;
-  UniqueFd output_, log_;  // the monitor's thread only
-  int64_t log_room_bytes_;
+  UniqueFd output_;       // the monitor's thread only
+  AttemptLogWriter log_;  // the monitor's thread only
+  WorkerLineCounter lines_;  // the monitor's thread only
   AttemptObserver& observer_;
+  const std::unique_ptr<WorkerContainment> containment_;  // the monitor's thread only
+  const Origin origin_;
   bool exited_ = false;  // the monitor's thread only, as the two below
   SteadyTime give_up_on_output_{};
   ProcessExit exit_;
 
   base::Mutex mutex_;
+  bool killed_by_us_ ABSL_GUARDED_BY(mutex_) = false;
   bool reaped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -10,14 +10,23 @@
 
 namespace blockswap::server {
 
+// Whose stream is awaited.
+struct ExpectedWorker {
+  AttemptKey key;
+  std::string job_uid;
+  std::string token_hash;  // SHA-256, in hexadecimal digits
+  int64_t pid = 0;         // of the process that was started; 0: any
+  // Of a worker that an earlier server started: its last message that was stored.
+  int64_t last_sequence = 0;
+};
+
 // Thread safety: safe.
 class WorkerGateway {
  public:
   virtual ~WorkerGateway() = default;
-  // From now on a stream that says this uid, attempt and token belongs to `key`. Only the token's
-  // hash is kept.
-  virtual void Expect(const AttemptKey& key, const std::string& job_uid, const std::string& token,
-                      AttemptObserver& observer) = 0;
+  // From now on a stream of that process's session that says this uid, attempt and token belongs to
+  // the attempt.
+  virtual void Expect(const ExpectedWorker& worker, AttemptObserver& observer) = 0;
   // Ends the stream; the observer is not called any more when this returns.
   virtual void Forget(const AttemptKey& key) = 0;
   // Kept and sent on attach when the worker is not there yet.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +17,8 @@ namespace blockswap::server {
 // Since the attempt began; only grow.
 struct SwapCounters {
   int64_t h2d_bytes = 0, d2h_bytes = 0, h2d_transfers = 0, d2h_transfers = 0;
+  // All that the link carried in the busy seconds, not blocks alone.
+  int64_t h2d_link_bytes = 0, d2h_link_bytes = 0;
   double h2d_busy_seconds = 0, d2h_busy_seconds = 0;
   double forward_stall_seconds = 0, backward_stall_seconds = 0;
   int64_t hits = 0, late = 0, misses = 0;
@@ -29,6 +32,13 @@ struct WorkerStep {
   std::map<std::string, double> phase_seconds;
   SwapCounters swap;
   int64_t device_bytes_peak = 0;
+  int64_t tokens = 0;  // 0: the worker does not count them
+};
+
+// LibTorch's caching allocator, beside what the worker's ledger counts. Counts only grow.
+struct AllocatorStats {
+  int64_t allocated_bytes = 0, active_bytes = 0, reserved_bytes = 0;
+  int64_t retries = 0, out_of_memory = 0, segments_allocated = 0, segments_freed = 0;
 };
 
 struct AttachedUpdate {
@@ -60,6 +70,8 @@ struct MemoryUpdate {
   int64_t device_budget_bytes = 0, host_rss_bytes = 0, host_pinned_bytes = 0, host_master_bytes = 0;
   int64_t host_locked_bytes = 0, host_shared_bytes = 0, host_file_bytes = 0;
   bool pinning_fell_back = false;
+  std::map<std::string, int64_t> host_planned_bytes;  // pinned, pageable, file, activations
+  std::optional<AllocatorStats> allocator;            // nothing where there is none
 };
 struct ReplanUpdate {
   std::string plan_json, plan_text, reason;
@@ -70,6 +82,7 @@ struct WarningUpdate {
 };
 struct PhaseUpdate {
   std::string phase;
+  int64_t bytes_done = 0, bytes_total = 0;  // of a phase that counts bytes
 };
 struct ExitingUpdate {
   int exit_code = 0;
@@ -99,7 +112,10 @@ struct AttemptKey {
 // How the process ended, from the kernel.
 struct ProcessExit {
   int exit_code = 0;
-  int signal = 0;  // not 0: killed by it, exit_code means nothing
+  int signal = 0;     // not 0: killed by it, exit_code means nothing
+  bool known = true;  // false: an adopted worker, whose status went to another parent
+  // Not empty: the kernel ended it for want of memory; one sentence with the numbers.
+  std::string out_of_memory;
 };
 
 }  // namespace blockswap::server

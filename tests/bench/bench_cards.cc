@@ -15,8 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "offload/base/status_macros.h"
+#include "offload/plan/block_costs.h"
 #include "offload/plan/device_profiles.h"
 #include "offload/plan/planner.h"
+#include "offload/plan/refusal.h"
 #include "offload/plan/schedule.h"
 #include "offload/plan/step_model.h"
 #include "tests/bench/card_models.h"
@@ -24,29 +26,33 @@
 namespace blockswap::bench {
 namespace {
 
-enum class CardPolicy { kEngine, kRing, kTail, kExchange };
-constexpr CardPolicy kPolicies[] = {CardPolicy::kEngine, CardPolicy::kRing, CardPolicy::kTail,
-                                    CardPolicy::kExchange};
-constexpr const char* kNames[] = {"this engine", "H2D ring, modulation streamed", "tail placement",
-                                  "exchange"};
+enum class CardPolicy { kEngine, kLayer, kRing, kTail, kExchange };
+constexpr CardPolicy kPolicies[] = {CardPolicy::kEngine, CardPolicy::kLayer, CardPolicy::kRing,
+                                    CardPolicy::kTail, CardPolicy::kExchange};
+constexpr const char* kNames[] = {"this engine", "this engine, one linear at a time",
+                                  "H2D ring, modulation streamed", "tail placement", "exchange"};
 
 struct Row {
   std::string card, model, policy;
   bool fits = false;
   double step_seconds = 0, compute_seconds = 0;
-  int64_t h2d_bytes = 0, d2h_bytes = 0, vram_bytes = 0;
+  int64_t h2d_bytes = 0, d2h_bytes = 0;
+  int64_t vram_bytes =
+      0;  // where it does not fit: the least it needs, every saved input on the host
   int streamed = 0;
 };
 
 offload::PlanRequest Request(const offload::DeviceProfile& card, const CardModel& model,
                              CardPolicy policy) {
   offload::PlanRequest request;
-  request.model = ProfileOf(model, /*host_modulation=*/policy == CardPolicy::kEngine);
+  const bool ours = policy == CardPolicy::kEngine || policy == CardPolicy::kLayer;
+  request.model = ProfileOf(model, /*host_modulation=*/ours);
   request.host_available_bytes = int64_t{1} << 40;
   request.lockable_bytes = std::numeric_limits<int64_t>::max();
   request.may_offload_inputs = true;
   request.constraints.checkpointing = offload::Toggle::kOn;  // what every policy can do
-  if (policy != CardPolicy::kEngine) request.constraints.ring_size = offload::kDefaultRingSize;
+  if (!ours) request.constraints.ring_size = offload::kDefaultRingSize;
+  if (policy == CardPolicy::kLayer) request.constraints.granularity = offload::Granularity::kLayer;
   if (policy == CardPolicy::kExchange) {
     request.constraints.mode = offload::TransferMode::kExchange;
   }
@@ -71,27 +77,35 @@ absl::StatusOr<int> TailLength(const offload::PlanRequest& request, const offloa
   return absl::FailedPreconditionError("no tail fits");
 }
 
+// The least that a policy needs: every block away that may be, every saved input on the host.
+int64_t LeastBytes(const offload::PlanRequest& request, CardPolicy policy) {
+  offload::ActivationChoice activations;
+  activations.num_offloaded = static_cast<int>(request.model.blocks.size());
+  const int slots = policy == CardPolicy::kTail ? offload::kDefaultRingSize : 1;
+  return offload::SmallestCandidate(request, slots, /*free_choice=*/true, activations).device_bytes;
+}
+
 struct TailStep {
   double seconds = 0;
   int64_t h2d_bytes = 0;
 };
 
-TailStep SimulateTail(const offload::PlanRequest& request, int away) {
+// Saved inputs wait where `plan` has them.
+TailStep SimulateTail(const offload::PlanRequest& request, const offload::SwapPlan& plan,
+                      int away) {
   const int blocks = static_cast<int>(request.model.blocks.size());
   std::vector<int> tail;
   for (int block = blocks - away; block < blocks; ++block) tail.push_back(block);
-  offload::BlockCosts costs;
-  for (const offload::BlockProfile& block : request.model.blocks) {
-    const double forward = block.forward_flops / request.compute_flops_per_second;
-    costs.forward.push_back(forward);
-    costs.backward.push_back(forward * request.model.backward_over_forward);
-    costs.h2d.push_back(static_cast<double>(block.bytes) / request.link.h2d_bytes_per_second);
+  offload::ActivationChoice activations;
+  for (const offload::BlockPlacement& block : plan.blocks) {
+    activations.num_offloaded += block.offloads_boundary ? 1 : 0;
   }
-  costs.d2h = costs.h2d;  // never used: nothing goes back
+  const offload::BlockCosts costs = offload::MakeCosts(request, /*tiers=*/{}, activations);
   const int ring = std::min(offload::kDefaultRingSize, away);
   const offload::TransferSchedule schedule =
       offload::RingSchedule(offload::PassKind::kTraining, blocks, tail, ring, /*micro_batches=*/1);
   TailStep step;
+  step.h2d_bytes = plan.prediction.boundary_host_bytes;
   step.seconds = offload::SimulateCycle(schedule, offload::PassKind::kTraining,
                                         offload::TransferMode::kH2dOnly, costs)
                      .cycle;
@@ -109,7 +123,10 @@ absl::StatusOr<Row> MakeRow(const offload::DeviceProfile& card, const CardModel&
   row.policy = kNames[static_cast<size_t>(policy)];
   const offload::PlanRequest request = Request(card, model, policy);
   const absl::StatusOr<offload::SwapPlan> plan = offload::Plan(request);
-  if (absl::IsFailedPrecondition(plan.status())) return row;  // does not fit: an answer
+  if (absl::IsFailedPrecondition(plan.status())) {  // does not fit: an answer
+    row.vram_bytes = LeastBytes(request, policy);
+    return row;
+  }
   BLOCKSWAP_RETURN_IF_ERROR(plan.status());
   row.fits = true;
   row.streamed = plan->num_streamed();
@@ -119,13 +136,21 @@ absl::StatusOr<Row> MakeRow(const offload::DeviceProfile& card, const CardModel&
   row.compute_seconds = absl::ToDoubleSeconds(plan->prediction.compute);
   row.step_seconds = absl::ToDoubleSeconds(plan->prediction.step);
   if (policy == CardPolicy::kTail) {
-    const absl::StatusOr<int> away = TailLength(request, *plan);
-    row.fits = away.ok();  // the planner's slots may be smaller than the largest block
-    if (!away.ok()) return row;
+    offload::SwapPlan rest = *plan;
+    absl::StatusOr<int> away = TailLength(request, rest);
+    if (!away.ok()) {  // the planner's slots may be smaller than the largest block
+      offload::PlanRequest offloading = request;
+      offloading.constraints.activation_offload = offload::Toggle::kOn;
+      BLOCKSWAP_ASSIGN_OR_RETURN(rest, offload::Plan(offloading));
+      away = TailLength(request, rest);
+    }
+    BLOCKSWAP_RETURN_IF_ERROR(away.status());
     row.streamed = *away;
-    const TailStep step = SimulateTail(request, *away);
+    const TailStep step = SimulateTail(request, rest, *away);
     row.step_seconds = step.seconds;
     row.h2d_bytes = step.h2d_bytes;
+    row.d2h_bytes = rest.prediction.boundary_host_bytes;
+    row.vram_bytes = rest.prediction.device_bytes;
   }
   return row;
 }
@@ -143,8 +168,8 @@ void PrintHeading() {
 
 void Print(const Row& row) {
   if (!row.fits) {
-    std::printf("| %s | %s | %s | - | does not fit | - | - | - |\n", row.card.c_str(),
-                row.model.c_str(), row.policy.c_str());
+    std::printf("| %s | %s | %s | - | does not fit | - | - | needs %s |\n", row.card.c_str(),
+                row.model.c_str(), row.policy.c_str(), Gib(row.vram_bytes).c_str());
     return;
   }
   std::printf("| %s | %s | %s | %d | %.2f | %.2f | %s | %s |\n", row.card.c_str(),

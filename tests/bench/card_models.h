@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four published models as the planner sees them: block sizes and operation counts, from
-// facts/architectures.md.
+// Four published models as the planner sees them, the video models at two sizes: block sizes and
+// operation counts, from facts/architectures.md.
 #ifndef BLOCKSWAP_TESTS_BENCH_CARD_MODELS_H_
 #define BLOCKSWAP_TESTS_BENCH_CARD_MODELS_H_
 
@@ -17,6 +17,9 @@ struct BlockShape {
   int64_t parameters = 0;
   int64_t modulation_parameters = 0;  // of linears that see the time embedding alone
   int streams = 1;                    // with weights of their own; a token passes one
+  // The other linears, in the order in which a forward asks for them: parameters of each. What is
+  // left over are norms and tables.
+  std::vector<int64_t> linears;
 };
 
 struct CardModel {

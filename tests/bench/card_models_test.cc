@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "offload/plan/planner.h"
+#include "offload/plan/refusal.h"
+
 namespace blockswap::bench {
 namespace {
 
@@ -55,6 +58,31 @@ TEST(CardModelsTest, BlocksOfOneListAreEqualAndListsCoverThem) {
   EXPECT_EQ(flux.blocks.size(), 57u);
   EXPECT_EQ(flux.blocks[0].bytes, flux.blocks[18].bytes);
   EXPECT_LT(flux.blocks[19].bytes, flux.blocks[18].bytes);
+}
+
+TEST(CardModelsTest, LinearsAreAllButNormsAndTables) {
+  for (const CardModel& model : CardModels()) {
+    for (const BlockShape& shape : model.lists) {
+      int64_t rest = shape.parameters - shape.modulation_parameters;
+      for (const int64_t parameters : shape.linears) rest -= parameters;
+      EXPECT_GT(rest, 0) << model.name;
+      EXPECT_LT(rest, shape.parameters / 1000) << model.name;
+    }
+  }
+}
+
+TEST(CardModelsTest, OneLinearAtATimeNeedsLessMemoryThanOneBlockAtATime) {
+  for (const CardModel& model : CardModels()) {
+    offload::PlanRequest request;
+    request.model = ProfileOf(model, /*host_modulation=*/true);
+    const auto least = [&request] {
+      return offload::SmallestCandidate(request, /*ring_size=*/1, /*free_choice=*/true, {})
+          .device_bytes;
+    };
+    const int64_t blocks = least();
+    request.constraints.granularity = offload::Granularity::kLayer;
+    EXPECT_LT(least(), blocks) << model.name;
+  }
 }
 
 }  // namespace

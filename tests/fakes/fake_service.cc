@@ -74,6 +74,111 @@ grpc::Status FakeService::NextFailure() {
   return failure;
 }
 
+grpc::Status FakeService::Note(const char* call, const google::protobuf::Message& request) {
+  calls.push_back(absl::StrCat(call, " ", request.ShortDebugString()));
+  return NextFailure();
+}
+
+grpc::Status FakeService::NoteForJob(const char* call, const google::protobuf::Message& request,
+                                     const std::string& name, v1::Job* job) {
+  base::MutexLock lock(mutex);
+  const grpc::Status failure = Note(call, request);
+  if (!failure.ok()) return failure;
+  const auto found = jobs.find(name);
+  if (found == jobs.end()) {
+    return Error(grpc::StatusCode::NOT_FOUND, absl::StrCat("no job ", name), "JOB_NOT_FOUND");
+  }
+  *job = found->second;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeService::SuspendJob(grpc::ServerContext*, const v1::SuspendJobRequest* request,
+                                     v1::Job* job) {
+  return NoteForJob("SuspendJob", *request, request->name(), job);
+}
+
+grpc::Status FakeService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+                                    v1::Job* job) {
+  return NoteForJob("ResumeJob", *request, request->name(), job);
+}
+
+grpc::Status FakeService::CheckpointJob(grpc::ServerContext*,
+                                        const v1::CheckpointJobRequest* request, v1::Job* job) {
+  return NoteForJob("CheckpointJob", *request, request->name(), job);
+}
+
+grpc::Status FakeService::SampleJob(grpc::ServerContext*, const v1::SampleJobRequest* request,
+                                    v1::Job* job) {
+  return NoteForJob("SampleJob", *request, request->name(), job);
+}
+
+grpc::Status FakeService::RetryJob(grpc::ServerContext*, const v1::RetryJobRequest* request,
+                                   v1::Job* job) {
+  const grpc::Status status = NoteForJob("RetryJob", *request, request->name(), job);
+  job->set_retry_of(request->name());
+  job->set_name(
+      absl::StrCat("jobs/", request->new_job_id().empty() ? "made-2" : request->new_job_id()));
+  job->set_state(v1::JOB_STATE_QUEUED);
+  return status;
+}
+
+grpc::Status FakeService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                                    google::protobuf::Empty*) {
+  base::MutexLock lock(mutex);
+  return Note("DeleteJob", *request);
+}
+
+grpc::Status FakeService::DeleteCheckpoint(grpc::ServerContext*,
+                                           const v1::DeleteCheckpointRequest* request,
+                                           google::protobuf::Empty*) {
+  base::MutexLock lock(mutex);
+  return Note("DeleteCheckpoint", *request);
+}
+
+grpc::Status FakeService::ListAttempts(grpc::ServerContext*, const v1::ListAttemptsRequest* request,
+                                       v1::ListAttemptsResponse* response) {
+  base::MutexLock lock(mutex);
+  *response = attempts;
+  return Note("ListAttempts", *request);
+}
+
+grpc::Status FakeService::ListCheckpoints(grpc::ServerContext*,
+                                          const v1::ListCheckpointsRequest* request,
+                                          v1::ListCheckpointsResponse* response) {
+  base::MutexLock lock(mutex);
+  *response = checkpoints;
+  return Note("ListCheckpoints", *request);
+}
+
+grpc::Status FakeService::ListJobEvents(grpc::ServerContext*,
+                                        const v1::ListJobEventsRequest* request,
+                                        v1::ListJobEventsResponse* response) {
+  base::MutexLock lock(mutex);
+  *response = events;
+  return Note("ListJobEvents", *request);
+}
+
+grpc::Status FakeService::ListTemplates(grpc::ServerContext*,
+                                        const v1::ListTemplatesRequest* request,
+                                        v1::ListTemplatesResponse* response) {
+  base::MutexLock lock(mutex);
+  *response = templates;
+  return Note("ListTemplates", *request);
+}
+
+grpc::Status FakeService::GetCheckpoint(grpc::ServerContext*,
+                                        const v1::GetCheckpointRequest* request,
+                                        v1::Checkpoint* checkpoint) {
+  base::MutexLock lock(mutex);
+  for (const v1::Checkpoint& each : checkpoints.checkpoints()) {
+    if (each.name() == request->name()) *checkpoint = each;
+  }
+  const grpc::Status failure = Note("GetCheckpoint", *request);
+  if (!failure.ok() || !checkpoint->name().empty()) return failure;
+  return Error(grpc::StatusCode::NOT_FOUND, absl::StrCat("no checkpoint ", request->name()),
+               "CHECKPOINT_NOT_FOUND");
+}
+
 grpc::Status FakeService::CreateJob(grpc::ServerContext*, const v1::CreateJobRequest* request,
                                     v1::Job* job) {
   base::MutexLock lock(mutex);
@@ -157,25 +262,6 @@ grpc::Status FakeService::ListMetricPoints(grpc::ServerContext*, const v1::ListM
                                            v1::ListMetricPointsResponse* response) {
   base::MutexLock lock(mutex);
   *response = metrics;
-  return NextFailure();
-}
-
-grpc::Status FakeService::ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
-                                      v1::ListDevicesResponse* response) {
-  base::MutexLock lock(mutex);
-  v1::Device* device = response->add_devices();
-  device->set_name("devices/host");
-  device->set_kind(v1::Device::KIND_HOST);
-  device->set_health(v1::Device::HEALTH_HEALTHY);
-  device->set_total_bytes(int64_t{8} << 30);
-  return NextFailure();
-}
-
-grpc::Status FakeService::GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
-                                        v1::ServerInfo* info) {
-  base::MutexLock lock(mutex);
-  info->set_version("9.9.9");
-  info->set_metrics_address("127.0.0.1:9464");
   return NextFailure();
 }
 

@@ -20,11 +20,9 @@ struct Check {
   absl::StatusOr<Report> (*run)(const CheckOptions& options);
 };
 
-constexpr Check kChecks[] = {{"link", CheckLink},
-                             {"ring", CheckRing},
-                             {"equal_bits", CheckEqualBits},
-                             {"memory", CheckMemory},
-                             {"stack", CheckStack}};
+constexpr Check kChecks[] = {
+    {"link", CheckLink},         {"ring", CheckRing},     {"equal_bits", CheckEqualBits},
+    {"base", CheckBaseTraining}, {"memory", CheckMemory}, {"stack", CheckStack}};
 
 Report RunCheck(const Check& check, const CheckOptions& options) {
   const absl::Time begin = absl::Now();
@@ -51,7 +49,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--tiny", options.tiny, "sizes for a slow CPU");
   app.add_option("--scratch", options.scratch, "directory for the models' files");
   app.add_option("--threads", threads, "of the host's arithmetic")->check(CLI::PositiveNumber);
-  app.add_option("--only", only, "link, ring, equal_bits, memory, stack")->delimiter(',');
+  app.add_option("--only", only, "link, ring, equal_bits, base, memory, stack")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   worker::UseThreads(threads);
   Report report;

@@ -30,6 +30,10 @@ absl::StatusOr<Report> CheckRing(const CheckOptions& options);
 // A small job trained by several plans: losses and adapters must have the same bits. `ok` says so.
 absl::StatusOr<Report> CheckEqualBits(const CheckOptions& options);
 
+// The base of a small job trained by several plans: losses must have the same bits, and every byte
+// of gradients that came down must be counted. `ok` says so.
+absl::StatusOr<Report> CheckBaseTraining(const CheckOptions& options);
+
 // Predicted and measured peak of device memory, for a resident and a streaming plan of a
 // middle-sized model. `ok`: at
 // most 5 % above the prediction.

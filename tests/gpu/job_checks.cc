@@ -18,6 +18,7 @@
 #include "tests/gpu/gpu_checks.h"
 #include "tests/gpu/stack_model.h"
 #include "tests/worker/testing/tiny_job.h"
+#include "worker/family/base_layout.h"
 #include "worker/kernels/torch_boundary.h"
 #include "worker/train/device_session.h"
 #include "worker/train/loaded_job.h"
@@ -36,8 +37,8 @@ constexpr double kMemoryTolerance = 1.05;
 // One plan of a job, run for some steps.
 struct Run {
   std::vector<double> losses, step_seconds;
-  std::string parameters;  // bytes of the adapter at the end
-  int64_t predicted_bytes = 0, peak_bytes = 0, h2d_bytes_per_step = 0;
+  std::string parameters;  // bytes of the adapter at the end; none where the base trains
+  int64_t predicted_bytes = 0, peak_bytes = 0, h2d_bytes_per_step = 0, gradient_bytes = 0;
   int streamed = 0;
 };
 
@@ -48,6 +49,7 @@ std::string BytesOf(const at::Tensor& tensor) {
 }
 
 absl::Status RunSteps(worker::StepRunner* runner, worker::LoadedJob* loaded, int steps, Run* run) {
+  const int64_t came_down = loaded->swapper().stats().d2h_link_bytes;
   for (int step = 1; step <= steps; ++step) {
     const int64_t before = loaded->swapper().stats().h2d_bytes;
     const absl::Time begin = absl::Now();
@@ -61,8 +63,12 @@ absl::Status RunSteps(worker::StepRunner* runner, worker::LoadedJob* loaded, int
     run->losses.push_back(outcome.loss);
     run->h2d_bytes_per_step = loaded->swapper().stats().h2d_bytes - before;
   }
-  run->parameters = BytesOf(loaded->adapter().parameters());
-  return absl::OkStatus();
+  if (loaded->walk_context().base == nullptr) {
+    run->parameters = BytesOf(loaded->adapter().parameters());
+    return absl::OkStatus();
+  }
+  run->gradient_bytes = loaded->swapper().stats().d2h_link_bytes - came_down;
+  return loaded->trained().FinishUpdate();
 }
 
 absl::StatusOr<Run> RunPlan(const CheckOptions& options, const TinyJob& files,
@@ -129,6 +135,39 @@ absl::StatusOr<Report> CheckEqualBits(const CheckOptions& options) {
     const bool equal = run.losses == reference.losses && run.parameters == reference.parameters;
     report["plans"].push_back({{"plan", plan.name}, {"equal", equal}, {"loss", run.losses.back()}});
     if (!equal) report["ok"] = false;
+  }
+  return report;
+}
+
+absl::StatusOr<Report> CheckBaseTraining(const CheckOptions& options) {
+  UseScratch(options);
+  TinyJobOptions sizes;
+  sizes.max_steps = kEqualSteps;
+  sizes.trains_base = true;
+  const TinyJob files(sizes);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const worker::JobInspection job, files.Open({}));
+  int64_t expected = 0;
+  const std::vector<worker::BaseUnit> units = worker::BaseUnitsOf(job.model);
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    const worker::Dtype dtype = unit == 0 ? worker::Dtype::kFloat32 : job.model.dtype;
+    expected += kEqualSteps * units[unit].elements * worker::DtypeBytes(dtype);
+  }
+  const NamedPlan plans[] = {
+      {"resident", {"memory.blocks_to_swap=0"}},
+      {"4 streamed", {"memory.blocks_to_swap=4"}},
+      {"4 streamed, pageable", {"memory.blocks_to_swap=4", "memory.pinned_memory=never"}}};
+  Report report;
+  report["ok"] = true;
+  report["plans"] = Report::array();
+  std::vector<double> losses;
+  for (const NamedPlan& plan : plans) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(const Run run, RunPlan(options, files, plan.overrides, kEqualSteps));
+    if (losses.empty()) losses = run.losses;
+    report["plans"].push_back({{"plan", plan.name},
+                               {"equal", run.losses == losses},
+                               {"gradient_bytes", run.gradient_bytes},
+                               {"expected_gradient_bytes", expected}});
+    if (run.losses != losses || run.gradient_bytes != expected) report["ok"] = false;
   }
   return report;
 }

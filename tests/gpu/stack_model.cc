@@ -18,7 +18,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
-#include "worker/family/qwen_image_layout.h"
+#include "tests/worker/data/tiny_checkpoint.h"
 
 namespace blockswap::gpu {
 namespace {
@@ -53,34 +53,11 @@ absl::Status WriteAll(int file, const char* data, size_t bytes) {
   return absl::OkStatus();
 }
 
-std::vector<worker::TensorSpec> AllTensors(const worker::QwenImageConfig& config) {
-  std::vector<worker::TensorSpec> specs = worker::DescribeQwenImageEdges(config);
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    const worker::DescribedBlock block = worker::DescribeQwenImageBlock(config, layer);
-    specs.insert(specs.end(), block.tensors.begin(), block.tensors.end());
-  }
-  return specs;
-}
-
-std::string Config(const worker::QwenImageConfig& config) {
-  const nlohmann::json json = {{"_class_name", "QwenImageTransformer2DModel"},
-                               {"patch_size", 2},
-                               {"in_channels", config.in_channels},
-                               {"out_channels", config.out_channels},
-                               {"num_layers", config.num_layers},
-                               {"attention_head_dim", config.attention_head_dim},
-                               {"num_attention_heads", config.num_attention_heads},
-                               {"joint_attention_dim", config.joint_attention_dim},
-                               {"guidance_embeds", false},
-                               {"axes_dims_rope", config.axes_dims_rope}};
-  return json.dump();
-}
-
 // The safetensors header, padded so that data starts aligned; `data_bytes` gets what follows it.
-std::string Header(const std::vector<worker::TensorSpec>& specs, int64_t* data_bytes) {
+std::string Header(const std::vector<worker::TinyTensor>& specs, int64_t* data_bytes) {
   nlohmann::ordered_json header;
   int64_t offset = 0;
-  for (const worker::TensorSpec& spec : specs) {
+  for (const worker::TinyTensor& spec : specs) {
     int64_t count = 1;
     for (const int64_t size : spec.shape) count *= size;
     const int64_t end = offset + count * 2;
@@ -100,9 +77,9 @@ absl::StatusOr<StackModel> WriteStackModel(const worker::QwenImageConfig& config
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return absl::UnavailableError(absl::StrCat("cannot make ", directory));
-  std::ofstream(directory + "/config.json") << Config(config);
+  std::ofstream(directory + "/config.json") << worker::ConfigJson(config);
   StackModel model;
-  const std::string header = Header(AllTensors(config), &model.bytes);
+  const std::string header = Header(worker::TinyQwenImageTensors(config), &model.bytes);
   const std::string path = directory + "/diffusion_pytorch_model.safetensors";
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return Errno(absl::StrCat("cannot create ", path));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The digits example as test data: its dataset, its model, and its job with other settings."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -10,6 +11,17 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "examples"
 sys.path.insert(0, str(EXAMPLES))  # make_digits and train_base are imported by the tests
 JOB_FILE = EXAMPLES / "digits.yaml"
 ADAPTED_MODULES = 6 * 14
+
+
+def train(programs, tmp_path_factory, spec, models, datasets):
+    """Trains spec with the worker and no server; returns the output directory."""
+    output = tmp_path_factory.mktemp("output")
+    job = tmp_path_factory.mktemp("job") / "job.json"
+    job.write_text(json.dumps(spec))
+    programs.run(
+        "blockswap-worker", "train", job, "--output", output, "--models", models, "--datasets", datasets,
+    )  # fmt: skip
+    return output
 
 
 def write_dataset(directory, count=48):

@@ -146,6 +146,16 @@ def test_every_form_of_scales_gives_the_bytes_of_the_plain_weights(probe, masked
         assert probe(masked, stored, *placement, dtype=dtype)[1].read_bytes() == expected.read_bytes()
 
 
+@pytest.mark.parametrize("dtype", ("fp32", "bf16"))
+def test_a_plain_cast_gives_the_bytes_of_the_values_it_stands_for(probe, masked, tmp_path, dtype):
+    """F074: weights cast as a whole to E4M3, norms and biases too, without any scale; streamed and resident."""
+    cast = reference_fp8.rewrite(masked.weights, as_type(torch.float8_e4m3fn), tmp_path / "cast")
+    wide = reference_fp8.rewrite(cast, as_type(torch.float32), tmp_path / "wide")
+    _, expected = probe(masked, wide, dtype=dtype)
+    for placement in ((), *PLACEMENTS):
+        assert probe(masked, cast, *placement, dtype=dtype)[1].read_bytes() == expected.read_bytes()
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: "_".join(str(x).lstrip("-") for x in p))
 def test_streamed_blocks_give_the_bytes_of_resident_ones(probe, reference, placement):
     _, resident = probe(reference, reference.weights, *IN_FLIGHT)

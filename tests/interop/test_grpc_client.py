@@ -1,127 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gRPC client in another language: stubs made from proto/, against a real blockswapd over its Unix socket."""
+"""A gRPC client in another language: calls, watches and their errors, against a real blockswapd over its Unix socket."""
 
 import json
 import math
-import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import tempfile
 import time
-import types
-import urllib.request
 import uuid
 
 import grpc
 import pytest
-import safetensors.torch
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
-from grpc_tools import protoc
 
 import digits_example
+from daemon_process import START_SECONDS
 
-START_SECONDS = 60
 JOB_SECONDS = 120
 ADAPTER = "digits-lora.safetensors"
-
-
-@pytest.fixture(scope="module")
-def api(source_root, tmp_path_factory):
-    """The modules generated from proto/blockswap/v1, as attributes training, admin, job, event and their stubs."""
-    generated = tmp_path_factory.mktemp("stubs")
-    names = ("training", "admin", "job", "event")
-    arguments = ["protoc", f"-I{source_root / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
-    arguments += [f"--python_out={generated}", f"--grpc_python_out={generated}"]
-    assert protoc.main(arguments + [f"blockswap/v1/{name}.proto" for name in names]) == 0
-    sys.path.insert(0, str(generated))
-    try:
-        from blockswap.v1 import admin_pb2, admin_pb2_grpc, event_pb2, job_pb2, training_pb2, training_pb2_grpc
-    finally:
-        sys.path.remove(str(generated))
-    return types.SimpleNamespace(
-        admin=admin_pb2,
-        admin_stub=admin_pb2_grpc.AdminServiceStub,
-        event=event_pb2,
-        job=job_pb2,
-        training=training_pb2,
-        training_stub=training_pb2_grpc.TrainingServiceStub,
-    )
-
-
-class Daemon:
-    """A blockswapd with its own state below a short directory (a socket's path has at most 107 bytes)."""
-
-    def __init__(self, programs, directory):
-        self.directory = directory
-        self.state = directory / "state" / "blockswap"
-        self.socket = directory / "run" / "blockswap" / "blockswapd.sock"
-        for root in ("models", "datasets"):
-            (self.state / root).mkdir(parents=True)
-        (directory / "run").mkdir(mode=0o700)
-        digits_example.copy_model(self.state / "models")
-        digits_example.write_dataset(self.state / "datasets")
-        environment = {
-            **os.environ,
-            "XDG_STATE_HOME": str(directory / "state"),
-            "XDG_RUNTIME_DIR": str(directory / "run"),
-        }
-        self.log = open(directory / "daemon.log", "wb")
-        self.process = subprocess.Popen(
-            [programs.path("blockswapd"), "--http", "127.0.0.1:0"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-        )
-        self.channel = grpc.secure_channel(
-            f"unix:{self.socket}", grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
-        )
-        try:
-            grpc.channel_ready_future(self.channel).result(timeout=START_SECONDS)
-        except grpc.FutureTimeoutError:
-            self.stop()
-            pytest.fail(f"blockswapd did not come up:\n{self.log_text()}", pytrace=False)
-
-    def log_text(self):
-        return (self.directory / "daemon.log").read_text(errors="replace")
-
-    def stop(self):
-        """Ends the daemon as a service manager would; returns its exit status."""
-        self.channel.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout=START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-        finally:
-            self.log.close()
-
-    def metrics(self):
-        port = int((self.state / "http.port").read_text())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-            return response.read().decode()
-
-
-@pytest.fixture(scope="module")
-def daemon(programs):
-    with tempfile.TemporaryDirectory(prefix="bs") as directory:
-        running = Daemon(programs, pathlib.Path(directory))
-        yield running
-        status = running.stop()
-        assert status == 0, running.log_text()
-
-
-@pytest.fixture(scope="module")
-def training(daemon, api):
-    return api.training_stub(daemon.channel)
 
 
 @pytest.fixture(scope="module")
@@ -164,80 +62,6 @@ def test_server_says_what_it_is(daemon, api):
     assert re.match(r"\d+\.\d+\.\d+", info.version)
     assert "qwen_image" in info.architectures
     assert pathlib.Path(info.models_root) == daemon.state / "models"
-
-
-def test_plan_is_answered_without_a_job(training, api):
-    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
-    answer = training.PlanJob(api.training.PlanJobRequest(spec=spec), timeout=30)
-    assert (answer.plan.num_blocks, answer.plan.blocks_to_swap) == (6, 4)
-    assert answer.plan.h2d_bytes_per_step > 0
-    assert answer.total_steps == 3
-
-
-def test_plan_for_a_known_card_has_times_and_alternatives(training, api):
-    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
-    request = api.training.PlanJobRequest(spec=spec, device_profile="rtx4090")
-    answer = training.PlanJob(request, timeout=30)
-    assert answer.device == "device_profiles/rtx4090"
-    plan = answer.plan
-    step = plan.step_time.ToNanoseconds()
-    assert step > 0
-    assert step == pytest.approx(plan.compute_time.ToNanoseconds() + plan.stall_time.ToNanoseconds(), abs=2)
-    assert plan.bound_time.ToNanoseconds() <= step * 1.000001
-    assert len(plan.streamed_blocks) == 4
-    assert answer.alternatives
-    for other in answer.alternatives:
-        assert other.vram_budget_bytes != plan.device_bytes
-        assert other.saves
-        assert not other.fits or other.device_bytes <= other.vram_budget_bytes
-    json.loads(plan.json)
-
-
-def write_deep_model(source, target, layers):
-    """Writes the model below source with its blocks repeated to `layers`: headers of a large one, bytes of a small one."""
-    target.mkdir(parents=True)
-    config = json.loads((source / "config.json").read_text())
-    have, config["num_layers"] = config["num_layers"], layers
-    (target / "config.json").write_text(json.dumps(config))
-    weights = safetensors.torch.load_file(source / "diffusion_pytorch_model.safetensors")
-    deep = {}
-    for name, tensor in weights.items():
-        block = re.match(r"transformer_blocks\.(\d+)\.(.*)", name)
-        if block is None:
-            deep[name] = tensor
-            continue
-        for layer in range(int(block[1]), layers, have):
-            deep[f"transformer_blocks.{layer}.{block[2]}"] = tensor.clone()
-    safetensors.torch.save_file(deep, target / "diffusion_pytorch_model.safetensors")
-
-
-def test_sixty_blocks_are_planned_within_a_second(daemon, training, api):
-    models = daemon.state / "models"
-    write_deep_model(models / "digits-base", models / "deep", 60)
-    spec = digits_example.job_spec()
-    spec["model"]["weights"] = "deep"
-    spec["memory"] = {"vram_budget": "86MiB"}
-    request = api.training.PlanJobRequest(
-        spec=json_format.ParseDict(spec, api.job.JobSpec()), device_profile="rtx4090"
-    )
-    seconds = []
-    for _ in range(3):  # a machine that is busy with something else is no fault of the planner
-        begin = time.monotonic()
-        answer = training.PlanJob(request, timeout=30)
-        seconds.append(time.monotonic() - begin)
-    assert answer.plan.num_blocks == 60
-    assert 0 < len(answer.plan.streamed_blocks) <= 60
-    assert answer.plan.device_bytes <= 86 << 20
-    assert min(seconds) < 1, seconds
-
-
-def test_plan_for_an_unknown_card_names_the_known_ones(training, api):
-    spec = json_format.ParseDict(digits_example.job_spec(), api.job.JobSpec())
-    request = api.training.PlanJobRequest(spec=spec, device_profile="voodoo2")
-    with pytest.raises(grpc.RpcError) as refused:
-        training.PlanJob(request, timeout=30)
-    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "rtx4090" in refused.value.details()
 
 
 def test_submitted_job_is_watched_to_its_end(finished_job, api):

@@ -46,7 +46,6 @@ def roots(tmp_path_factory):
 def trained(programs, roots, tmp_path_factory):
     """Trains with the worker, four of six blocks streamed; returns the output directory."""
     models, datasets = roots
-    output = tmp_path_factory.mktemp("output")
     spec = digits_example.job_spec("full", steps=STEPS, mode="exchange")
     spec["model"]["dtype"] = "fp32"
     spec["network"] = {"type": "none"}
@@ -62,12 +61,7 @@ def trained(programs, roots, tmp_path_factory):
         "max_grad_norm": MAX_GRAD_NORM,
         "threads": 1,
     }
-    job = tmp_path_factory.mktemp("job") / "full.json"
-    job.write_text(json.dumps(spec))
-    programs.run(
-        "blockswap-worker", "train", job, "--output", output, "--models", models, "--datasets", datasets,
-    )  # fmt: skip
-    return output
+    return digits_example.train(programs, tmp_path_factory, spec, models, datasets)
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,6 @@ def adapted_modules(model):
 def trained(programs, roots, tmp_path_factory):
     """Trains with the worker, four of six blocks streamed; returns the output directory."""
     models, datasets = roots
-    output = tmp_path_factory.mktemp("output")
     spec = digits_example.job_spec("replay", steps=STEPS)
     spec["model"]["dtype"] = "fp32"
     spec["network"] = {"type": "lora", "rank": 4, "alpha": 2, "weights": "start.safetensors"}
@@ -92,12 +91,7 @@ def trained(programs, roots, tmp_path_factory):
         "max_grad_norm": MAX_GRAD_NORM,
         "threads": 1,
     }
-    job = tmp_path_factory.mktemp("job") / "replay.json"
-    job.write_text(json.dumps(spec))
-    programs.run(
-        "blockswap-worker", "train", job, "--output", output, "--models", models, "--datasets", datasets,
-    )  # fmt: skip
-    return output
+    return digits_example.train(programs, tmp_path_factory, spec, models, datasets)
 
 
 def micro_batch(step, number):

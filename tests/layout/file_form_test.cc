@@ -63,6 +63,7 @@ TEST_F(FileFormTest, EveryFileNamesItsLicence) {
   std::vector<std::string> violations;
   for (const SourceFile& file : ReadSources({".h", ".cc", ".cu", ".proto", ".py", ".sh",
                                              "CMakeLists.txt", ".cmake", ".yaml", ".yml"})) {
+    if (absl::StartsWith(file.path, "tests/fuzz/corpus/")) continue;  // input, byte for byte
     const size_t line = !file.lines.empty() && absl::StartsWith(file.lines[0], "#!") ? 1 : 0;
     if (file.lines.size() <= line ||
         !absl::StrContains(file.lines[line], "SPDX-License-Identifier: Apache-2.0")) {
@@ -129,7 +130,7 @@ TEST_F(FileFormTest, NothingThatThreadsAndProcessesMustNotDo) {
   EXPECT_THAT(
       Find(R"([Tt]hread\w*(\)|\])?(\.|->)detach\(\))", [](const std::string&) { return true; }),
       IsEmpty());
-  EXPECT_THAT(Find(R"((^|[^_a-z.])exit\()",
+  EXPECT_THAT(Find(R"((^|[^_a-z.>])exit\()",
                    [](const std::string& path) { return !IsBelow(path, "tests"); }),
               IsEmpty());
 }

@@ -6,6 +6,7 @@
 //   proto/blockswap/v1/*.proto
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -163,6 +164,66 @@ TEST(WireCompatibilityTest, NoticesEveryKindOfBreak) {
                           "blockswap.v1.Failure.step is gone and its number not reserved",
                           "blockswap.v1.JOB_STATE_QUEUED is gone or renamed",
                           "blockswap.v1.WorkerService.Attach has another signature"));
+}
+
+// The breaks of the released form against itself with one file changed.
+std::vector<std::string> BreaksAfter(
+    const std::string& file_name,
+    const std::function<void(google::protobuf::FileDescriptorProto&)>& change) {
+  const google::protobuf::FileDescriptorSet released = ReadReleased();
+  DescriptorPool changed;
+  for (google::protobuf::FileDescriptorProto file : released.file()) {
+    if (file.name() == file_name) change(file);
+    EXPECT_NE(changed.BuildFile(file), nullptr) << file.name();
+  }
+  return Breaks(released, changed);
+}
+
+google::protobuf::DescriptorProto& Message(google::protobuf::FileDescriptorProto& file,
+                                           const std::string& name) {
+  for (auto& message : *file.mutable_message_type()) {
+    if (message.name() == name) return message;
+  }
+  ADD_FAILURE() << "no message " << name;
+  return *file.add_message_type();
+}
+
+TEST(WireCompatibilityTest, NoticesARemovedCall) {
+  EXPECT_THAT(
+      BreaksAfter("blockswap/v1/admin.proto",
+                  [](auto& file) { file.mutable_service(0)->mutable_method()->RemoveLast(); }),
+      ElementsAre("blockswap.v1.AdminService.ReloadConfig is gone"));
+}
+
+TEST(WireCompatibilityTest, NoticesANewNumberEvenWhereTheNameStays) {
+  EXPECT_THAT(
+      BreaksAfter("blockswap/v1/training.proto",
+                  [](auto& file) { Message(file, "Attempt").mutable_field(0)->set_number(99); }),
+      ElementsAre("blockswap.v1.Attempt.name is gone and its number not reserved"));
+}
+
+TEST(WireCompatibilityTest, NoticesAFieldThatBecomesRepeated) {
+  EXPECT_THAT(
+      BreaksAfter("blockswap/v1/training.proto",
+                  [](auto& file) {
+                    Message(file, "Attempt")
+                        .mutable_field(0)
+                        ->set_label(google::protobuf::FieldDescriptorProto::LABEL_REPEATED);
+                  }),
+      ElementsAre("blockswap.v1.Attempt.name was 'name string', is 'name string repeated'"));
+}
+
+TEST(WireCompatibilityTest, AcceptsAFieldGivenUpWithItsNumberAndWhatIsNew) {
+  EXPECT_THAT(BreaksAfter("blockswap/v1/training.proto",
+                          [](auto& file) {
+                            auto& attempt = Message(file, "Attempt");
+                            auto* kept = attempt.add_reserved_range();
+                            kept->set_start(attempt.field(0).number());
+                            kept->set_end(attempt.field(0).number() + 1);
+                            attempt.mutable_field()->DeleteSubrange(0, 1);
+                            file.add_message_type()->set_name("Novelty");
+                          }),
+              IsEmpty());
 }
 
 }  // namespace

@@ -30,12 +30,19 @@ struct StepReport {
   std::map<std::string, double> phase_seconds;  // data, forward, backward, optimizer, other
   offload::SwapStats swap;                      // since the attempt began
   int64_t device_bytes_peak = 0;
+  int64_t tokens = 0;  // that went through the blocks, of all samples together
 };
 
 struct ReadyReport {
   std::string plan_json, plan_text, device, resumed_from;
   int64_t start_step = 0, total_steps = 0;
   std::vector<std::string> skipped_checkpoints;  // "step-00000015: manifest is missing"
+};
+
+// LibTorch's caching allocator on the device, beside what the ledger counts; counts since the attempt began.
+struct AllocatorReport {
+  int64_t allocated_bytes = 0, active_bytes = 0, reserved_bytes = 0;
+  int64_t retries = 0, out_of_memory = 0, segments_allocated = 0, segments_freed = 0;
 };
 
 struct MemoryReport {
@@ -46,6 +53,8 @@ struct MemoryReport {
   int64_t host_shared_bytes = 0;  // of the masters: in memory that other jobs use too
   int64_t host_file_bytes = 0;    // block weights that stay in the file
   bool pinning_fell_back = false;
+  std::map<std::string, int64_t> host_planned_bytes;  // pinned, pageable, file, activations
+  std::optional<AllocatorReport> allocator;           // nothing where the ledger has it all
 };
 
 // A running job goes on under another plan.

@@ -16,6 +16,7 @@
 #include "proto/text/utf8.h"
 #include "worker/channel/attach_session.h"
 #include "worker/channel/outbox.h"
+#include "worker/channel/output_blocking.h"
 #include "worker/channel/process_identity.h"
 #include "worker/channel/wire_messages.h"
 #include "worker/config/spec_validation.h"
@@ -31,6 +32,8 @@ constexpr std::chrono::milliseconds kLongestBackoff(2000);
 constexpr std::chrono::seconds kHeartbeatPeriod(2);
 // A server that takes the connection but says nothing for so long is given up.
 constexpr std::chrono::seconds kWelcomeTimeout(10);
+// Watchers get at most four words of progress a second; more would only fill the store's log.
+constexpr std::chrono::milliseconds kLoadInterval(250);
 // Longest wait that does not ask again whether the stream still stands.
 constexpr std::chrono::seconds kLongestWait(1);
 
@@ -75,6 +78,7 @@ class ServerChannel final : public Reporter {
   absl::Status AwaitWelcome();
 
   void Phase(absl::string_view phase) override { Send(PhaseMessage(phase)); }
+  void LoadProgress(int64_t bytes_done, int64_t bytes_total) override;
   void Ready(const ReadyReport& ready) override { Send(ToMessage(ready)); }
   void Step(const StepReport& step) override { Send(ToMessage(step)); }
   void Memory(const MemoryReport& memory) override { Send(ToMessage(memory)); }
@@ -113,6 +117,7 @@ class ServerChannel final : public Reporter {
 
   const ServerChannelOptions options_;
   const ProcessIdentity identity_;
+  Clock::time_point next_load_progress_{};  // the trainer's thread only
 
   base::Mutex mutex_;
   base::CondVar changed_;
@@ -166,6 +171,13 @@ void ServerChannel::Send(v1::WorkerMessage message) {
   changed_.SignalAll();
 }
 
+void ServerChannel::LoadProgress(int64_t bytes_done, int64_t bytes_total) {
+  const Clock::time_point now = Clock::now();
+  if (bytes_done < bytes_total && now < next_load_progress_) return;
+  next_load_progress_ = now + kLoadInterval;
+  Send(LoadMessage(bytes_done, bytes_total));
+}
+
 void ServerChannel::CheckpointCommitted(int64_t step, const std::string& directory,
                                         const std::string& manifest_sha256, int64_t bytes,
                                         double seconds) {
@@ -211,6 +223,7 @@ void ServerChannel::OnServerMessage(const v1::ServerMessage& message) {
       outbox_.Rewind();
       welcome_ = true;
       ever_welcome_ = true;
+      if (options_.prints_to_server) SetOutputBlocking(true);
       next_heartbeat_ = Clock::now() + kHeartbeatPeriod;
       break;
     case v1::ServerMessage::kAcknowledgedSequence:
@@ -304,9 +317,10 @@ grpc::Status ServerChannel::ServeStream(AttachSession* session) {
 
 void ServerChannel::Run() {
   pthread_setname_np(pthread_self(), "bs-channel");
-  // Signals are for the thread that trains.
+  // Signals are for the thread that trains, except the one that asks every thread for its stack.
   sigset_t all;
   sigfillset(&all);
+  sigdelset(&all, SIGQUIT);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 
   std::chrono::milliseconds backoff = kFirstBackoff;
@@ -329,6 +343,7 @@ void ServerChannel::Run() {
     base::MutexLock lock(mutex_);
     if (welcome_) backoff = kFirstBackoff;
     welcome_ = false;
+    if (options_.prints_to_server) SetOutputBlocking(false);
     last_error_ = ToAbslStatus(status, options_.socket_path);
     if (closing_) return;
     if (IsRefusal(status.error_code())) {

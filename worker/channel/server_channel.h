@@ -18,6 +18,9 @@ struct ServerChannelOptions {
   std::string token;        // proves that we are the attempt the server spawned
   std::string job_uid;
   int attempt = 0;
+  // Standard output and error are pipes that the server reads: while it is away, what does not fit
+  // into them is lost instead of holding training up.
+  bool prints_to_server = false;
   absl::Duration connect_timeout = absl::Seconds(10);  // for the first welcome
   absl::Duration exit_timeout = absl::Seconds(5);      // for the acknowledgement of Exiting
 };

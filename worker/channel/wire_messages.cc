@@ -22,6 +22,8 @@ void FillCounters(const offload::SwapStats& swap, v1::SwapCounters* counters) {
   counters->set_d2h_bytes(swap.d2h_bytes);
   counters->set_h2d_transfers(swap.h2d_transfers);
   counters->set_d2h_transfers(swap.d2h_transfers);
+  counters->set_h2d_link_bytes(swap.h2d_link_bytes);
+  counters->set_d2h_link_bytes(swap.d2h_link_bytes);
   counters->set_h2d_busy_seconds(absl::ToDoubleSeconds(swap.h2d_busy));
   counters->set_d2h_busy_seconds(absl::ToDoubleSeconds(swap.d2h_busy));
   counters->set_forward_stall_seconds(absl::ToDoubleSeconds(swap.forward_stall));
@@ -32,6 +34,16 @@ void FillCounters(const offload::SwapStats& swap, v1::SwapCounters* counters) {
   counters->set_blocks_on_device(swap.blocks_on_device);
   counters->set_blocks_on_host(swap.blocks_on_host);
   counters->set_blocks_in_flight(swap.blocks_in_flight);
+}
+
+void FillAllocator(const AllocatorReport& allocator, v1::AllocatorStats* out) {
+  out->set_allocated_bytes(allocator.allocated_bytes);
+  out->set_active_bytes(allocator.active_bytes);
+  out->set_reserved_bytes(allocator.reserved_bytes);
+  out->set_retries(allocator.retries);
+  out->set_out_of_memory(allocator.out_of_memory);
+  out->set_segments_allocated(allocator.segments_allocated);
+  out->set_segments_freed(allocator.segments_freed);
 }
 
 }  // namespace
@@ -79,6 +91,7 @@ v1::WorkerMessage ToMessage(const StepReport& step) {
     (*out->mutable_phase_seconds())[phase] = seconds;
   FillCounters(step.swap, out->mutable_swap());
   out->set_device_bytes_peak(step.device_bytes_peak);
+  out->set_tokens(step.tokens);
   return message;
 }
 
@@ -102,6 +115,10 @@ v1::WorkerMessage ToMessage(const MemoryReport& memory) {
   out->set_host_shared_bytes(memory.host_shared_bytes);
   out->set_host_file_bytes(memory.host_file_bytes);
   out->set_pinning_fell_back(memory.pinning_fell_back);
+  for (const auto& [place, bytes] : memory.host_planned_bytes) {
+    (*out->mutable_host_planned_bytes())[WireText(place, 64)] = bytes;
+  }
+  if (memory.allocator.has_value()) FillAllocator(*memory.allocator, out->mutable_allocator());
   return message;
 }
 
@@ -125,6 +142,13 @@ v1::WorkerMessage ToMessage(const ExitReport& report) {
 v1::WorkerMessage PhaseMessage(absl::string_view phase) {
   v1::WorkerMessage message;
   message.mutable_phase()->set_phase(WireText(phase, 64));
+  return message;
+}
+
+v1::WorkerMessage LoadMessage(int64_t bytes_done, int64_t bytes_total) {
+  v1::WorkerMessage message = PhaseMessage("loading");
+  message.mutable_phase()->set_bytes_done(bytes_done);
+  message.mutable_phase()->set_bytes_total(bytes_total);
   return message;
 }
 

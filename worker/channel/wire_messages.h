@@ -18,6 +18,7 @@ v1::WorkerMessage ToMessage(const MemoryReport& memory);
 v1::WorkerMessage ToMessage(const PlanReport& plan);
 v1::WorkerMessage ToMessage(const ExitReport& report);
 v1::WorkerMessage PhaseMessage(absl::string_view phase);
+v1::WorkerMessage LoadMessage(int64_t bytes_done, int64_t bytes_total);
 v1::WorkerMessage WarningMessage(absl::string_view reason, const std::string& text);
 
 // "NUMERICS" and "FAILURE_CATEGORY_NUMERICS"; SERVER_INTERNAL for a word that is no category.

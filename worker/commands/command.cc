@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "offload/base/status_macros.h"
@@ -31,18 +29,6 @@ void PrintFailure(const std::string& message) {
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
   std::fprintf(stderr, "blockswap-worker: %s\n", lines.front().c_str());
   for (size_t i = 1; i < lines.size(); ++i) std::fprintf(stderr, "  %s\n", lines[i].c_str());
-}
-
-std::string ExitReportToJson(const ExitReport& report) {
-  nlohmann::ordered_json json;
-  json["exit_code"] = static_cast<int>(report.code);
-  json["category"] = report.category;
-  json["reason"] = report.reason;
-  json["message"] = report.message;
-  json["step"] = report.step;
-  json["adapter_file"] = report.adapter_file;
-  // Messages may quote bytes of broken files.
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace blockswap::worker

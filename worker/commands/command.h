@@ -23,9 +23,6 @@ absl::StatusOr<JobInspection> OpenJob(absl::StatusOr<SpecResult> spec);
 // error.
 void PrintFailure(const std::string& message);
 
-// The content of exit.json: one JSON object.
-std::string ExitReportToJson(const ExitReport& report);
-
 }  // namespace blockswap::worker
 
 #endif  // BLOCKSWAP_WORKER_COMMANDS_COMMAND_H_

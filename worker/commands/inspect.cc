@@ -2,7 +2,6 @@
 #include "worker/commands/inspect.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/status_macros.h"
-#include "worker/commands/command_exit.h"
+#include "worker/commands/report_command.h"
 #include "worker/family/family.h"
 #include "worker/io/checkpoint_source.h"
 #include "worker/io/json_text.h"
@@ -129,26 +128,12 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& weig
 }
 
 int RunInspect(int argc, char** argv) {
-  std::string weights, config, output = "table";
+  std::string weights, config;
   CLI::App app("Says what a checkpoint is, from its header alone.", "blockswap-worker inspect");
   app.add_option("FILE", weights, "safetensors file, index, or model directory")->required();
   app.add_option("--config", config, "config.json, where the weights bring none");
-  app.add_option("-o,--output", output, "table or json")->check(CLI::IsMember({"table", "json"}));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return FinishCommand("inspect", absl::InvalidArgumentError(error.what()));
-  }
-  const auto report = InspectCheckpoint(weights, config);
-  if (report.ok()) {
-    const std::string text =
-        output == "json" ? report->dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                         : Table(*report);
-    std::fputs(text.c_str(), stdout);
-  }
-  return FinishCommand("inspect", report.status());
+  return RunReportCommand(
+      "inspect", &app, argc, argv, [&] { return InspectCheckpoint(weights, config); }, Table);
 }
 
 }  // namespace blockswap::worker

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/commands/link_test.h"
 
-#include <cstdio>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -15,7 +14,7 @@
 #include "offload/base/status_macros.h"
 #include "offload/device/cuda_device.h"
 #include "offload/device/host_device.h"
-#include "worker/commands/command_exit.h"
+#include "worker/commands/report_command.h"
 
 namespace blockswap::worker {
 namespace {
@@ -87,28 +86,14 @@ absl::StatusOr<Json> MeasureDeviceLink(const std::string& device, const offload:
 }
 
 int RunLinkTest(int argc, char** argv) {
-  std::string device = "auto", output = "table";
+  std::string device = "auto";
   offload::LinkTrial trial;
   CLI::App app("Measures the bus between host and device.", "blockswap-worker link-test");
   app.add_option("--device", device, "auto, host or cuda:N");
   app.add_option("--bytes", trial.bytes, "of one trial copy");
   app.add_option("--repeats", trial.repeats, "of each trial; the fastest counts");
-  app.add_option("-o,--output", output, "table or json")->check(CLI::IsMember({"table", "json"}));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return FinishCommand("link-test", absl::InvalidArgumentError(error.what()));
-  }
-  const auto report = MeasureDeviceLink(device, trial);
-  if (report.ok()) {
-    const std::string text =
-        output == "json" ? report->dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                         : Table(*report);
-    std::fputs(text.c_str(), stdout);
-  }
-  return FinishCommand("link-test", report.status());
+  return RunReportCommand(
+      "link-test", &app, argc, argv, [&] { return MeasureDeviceLink(device, trial); }, Table);
 }
 
 }  // namespace blockswap::worker

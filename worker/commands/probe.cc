@@ -54,9 +54,9 @@ absl::StatusOr<ProbeSubject> OpenSubject(const ProbeOptions& options) {
         "quantised ones");
   }
   if (options.host_modulation && !subject.family->SetHostModulation(true, &subject.model)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--host_modulation on: no weights of ", subject.model.family,
-        " depend on the time embedding alone; use off"));
+    return absl::InvalidArgumentError(absl::StrCat("--host_modulation on: no weights of ",
+                                                   subject.model.family,
+                                                   " depend on the time embedding alone; use off"));
   }
   if (!options.adapter.empty()) {
     BLOCKSWAP_ASSIGN_OR_RETURN(subject.adapter, LayoutOfFile(options.adapter, subject.model));
@@ -173,16 +173,17 @@ absl::Status RunOnHost(const ProbeOptions& options, const ProbeSubject& subject,
   WalkContext context{model.get(), &subject.model, swapper.get(),
                       adapter.has_value() ? &*adapter : nullptr, at::kCPU};
   const std::vector<BaseUnit> units = BaseUnitsOf(subject.model);
-  std::optional<BaseGradients> weights;
+  std::unique_ptr<BaseGradients> weights;
   if (options.weight_gradients) {
-    weights.emplace(&units, options.dtype, at::kCPU);
+    BLOCKSWAP_ASSIGN_OR_RETURN(weights, BaseGradients::Create(device.get(), &units, options.dtype,
+                                                              at::kCPU, /*lock=*/false));
     model->TrainEdges(weights->edges());
-    context.base = &*weights;
+    context.base = weights.get();
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(const WalkResult result, Walk(context, inputs, options.gradients));
   std::map<std::string, at::Tensor> outputs = Outputs(result, adapter, options.gradients);
-  if (weights.has_value()) {
-    weights->Finish();
+  if (weights != nullptr) {
+    BLOCKSWAP_RETURN_IF_ERROR(weights->Finish());
     AddWeightGradients(units, *weights, &outputs);
   }
   if (options.fp8_weights.has_value()) {

@@ -8,9 +8,10 @@
 #include "worker/commands/probe.h"
 
 namespace blockswap::worker {
+namespace {
 
-int RunProbe(int argc, char** argv) {
-  ProbeOptions options;
+// The words of each choice are copied into its option.
+void AddOptions(CLI::App& app, ProbeOptions& options) {
   const std::map<std::string, Dtype> dtypes = {{"fp32", Dtype::kFloat32},
                                                {"bf16", Dtype::kBFloat16}};
   const std::map<std::string, Quantization> quantizations = {
@@ -24,8 +25,6 @@ int RunProbe(int argc, char** argv) {
       {"auto", offload::PinPolicy::kAuto},
       {"required", offload::PinPolicy::kRequired},
       {"never", offload::PinPolicy::kNever}};
-  CLI::App app("Runs one forward (and backward) pass of a checkpoint and writes what comes out.",
-               "blockswap-worker probe");
   app.add_option("--weights", options.weights, "safetensors file, index, or model directory")
       ->required();
   app.add_option("--config", options.config, "config.json, where the weights bring none");
@@ -52,8 +51,7 @@ int RunProbe(int argc, char** argv) {
   app.add_option("--pinned_memory", options.pin_policy, "auto, required or never")
       ->transform(CLI::Transformer(pin_policies))
       ->option_text("POLICY");
-  app.add_option("--fp8_weights", options.fp8_weights,
-                 "also write codes and scales of this block")
+  app.add_option("--fp8_weights", options.fp8_weights, "also write codes and scales of this block")
       ->option_text("BLOCK");
   app.add_option("--host_modulation", options.host_modulation,
                  "on or off: modulation is evaluated on the host")
@@ -64,6 +62,15 @@ int RunProbe(int argc, char** argv) {
   app.add_flag("--weight_grad", options.weight_gradients,
                "with --grad: write the gradient of every base weight, too")
       ->needs(grad);
+}
+
+}  // namespace
+
+int RunProbe(int argc, char** argv) {
+  ProbeOptions options;
+  CLI::App app("Runs one forward (and backward) pass of a checkpoint and writes what comes out.",
+               "blockswap-worker probe");
+  AddOptions(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -5,22 +5,28 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "offload/base/status_macros.h"
+#include "worker/channel/exit_report_json.h"
 #include "worker/channel/server_channel.h"
+#include "worker/channel/stack_dump.h"
 #include "worker/commands/command.h"
 #include "worker/io/atomic_file.h"
 #include "worker/io/regular_file.h"
+#include "worker/sandbox/confinement.h"
 #include "worker/train/failure.h"
 #include "worker/train/stop_signals.h"
 #include "worker/train/trainer.h"
@@ -38,6 +44,7 @@ struct RunFlags {
   std::string job_json, output, device;
   ServerChannelOptions channel;
   Roots roots;
+  std::string confinement = "auto";
 };
 
 void AddOptions(CLI::App* app, RunFlags* flags) {
@@ -50,6 +57,8 @@ void AddOptions(CLI::App* app, RunFlags* flags) {
   app->add_option("--device", flags->device, "overrides the job's device");
   app->add_option("--models", flags->roots.models);
   app->add_option("--datasets", flags->roots.datasets);
+  app->add_option("--confine", flags->confinement,
+                  "auto, required or off: what this process may open");
 }
 
 // The token comes through an inherited pipe or file, so that no process list shows it.
@@ -76,17 +85,23 @@ absl::StatusOr<std::string> ReadToken() {
   return std::string(absl::StripSuffix(token, "\n"));
 }
 
-// The server's memory for shared base weights, inherited; -1: none.
-int MastersFd() {
-  int fd = -1;
+// The server's memory for shared base weights, inherited: "4" or "4,5"; empty: none.
+std::vector<int> MastersFds() {
+  std::vector<int> fds;
   const char* variable = std::getenv(kMastersFdVariable);
-  if (variable == nullptr || !absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_GETFD) < 0) return -1;
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return fd;
+  if (variable == nullptr) return fds;
+  for (const absl::string_view text : absl::StrSplit(variable, ',')) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(text, &fd) || fcntl(fd, F_GETFD) < 0) continue;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fds.push_back(fd);
+  }
+  return fds;
 }
 
 absl::StatusOr<std::unique_ptr<Reporter>> Connect(RunFlags* flags) {
   BLOCKSWAP_ASSIGN_OR_RETURN(flags->channel.token, ReadToken());
+  flags->channel.prints_to_server = true;
   return ConnectToServer(flags->channel);
 }
 
@@ -109,8 +124,30 @@ ExitReport RunWith(const RunFlags& flags, Reporter* reporter) {
   options.output_directory = flags.output;
   options.stop_requested = SignalledStop;
   options.log_to_stderr = true;
-  options.masters_fd = MastersFd();
+  options.masters_fds = MastersFds();
   return Trainer(*std::move(job), std::move(options), reporter).Run();
+}
+
+// Before anything of the job is read, and before there are threads.
+absl::Status Confine(const RunFlags& flags) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const ConfinementMode mode, ParseConfinementMode(flags.confinement));
+  AllowedPaths paths = SystemPaths();
+  for (const std::string& root : {flags.roots.models, flags.roots.datasets}) {
+    // Without a root the job may name any file.
+    paths.data.push_back(root.empty() ? "/" : root);
+  }
+  // The job and the FIFO that this process prints to.
+  paths.devices.push_back(std::filesystem::path(flags.job_json).parent_path().string());
+  // Beside it are the outputs of the job that this one may go on from.
+  const std::string beside = std::filesystem::path(flags.output).parent_path().string();
+  paths.data.push_back(beside);
+  // The server has made it; a person's own run makes it later.
+  std::error_code ignored;
+  const bool is_there = std::filesystem::is_directory(flags.output, ignored);
+  paths.output.push_back(is_there ? flags.output : beside);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const Confinement done, ConfineThisProcess(mode, paths));
+  if (mode != ConfinementMode::kOff) std::fprintf(stderr, "%s\n", done.ToText().c_str());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -125,16 +162,23 @@ int RunAttempt(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsageExit;
   }
 
+  const absl::Status confined = Confine(flags);
   InstallStopSignals(/*on_interrupt=*/false);
-  ExitReport report;
-  absl::StatusOr<std::unique_ptr<Reporter>> reporter = Connect(&flags);
-  report = reporter.ok() ? RunWith(flags, reporter->get()) : ToExitReport(reporter.status());
+  InstallStackDump();
+  const absl::StatusOr<std::unique_ptr<Reporter>> reporter =
+      confined.ok() ? Connect(&flags) : absl::StatusOr<std::unique_ptr<Reporter>>(confined);
+  if (!reporter.ok()) {
+    // No server gave us the job: its outputs are none of our business, not even to say so.
+    PrintFailure(std::string(reporter.status().message()));
+    return static_cast<int>(ToExitReport(reporter.status()).code);
+  }
+  const ExitReport report = RunWith(flags, reporter->get());
   if (report.code != ExitCode::kOk) PrintFailure(report.message);
 
   std::error_code ignored;  // the write below reports it
   std::filesystem::create_directories(flags.output, ignored);
-  const absl::Status written =
-      WriteFileAtomically(flags.output + "/exit.json", ExitReportToJson(report));
+  const absl::Status written = WriteFileAtomically(flags.output + "/exit.json",
+                                                   ExitReportToJson(report, flags.channel.attempt));
   if (!written.ok()) PrintFailure(std::string(written.message()));
   return static_cast<int>(report.code);
 }

@@ -5,8 +5,8 @@
 
 namespace blockswap::worker {
 
-// Returns the process's exit code (reporter.h) and leaves exit.json in the output directory.
-// `argv[0]` is the command's name.
+// Returns the process's exit code (reporter.h) and leaves exit.json in the output directory, unless
+// no server took this process for the attempt. `argv[0]` is the command's name.
 int RunAttempt(int argc, char** argv);
 
 }  // namespace blockswap::worker

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -35,8 +36,16 @@ void FieldChecker::Violate(const std::string& field, const std::string& descript
   result_->violations.push_back({field, description});
 }
 
+void FieldChecker::Note(FieldRule rule) {
+  if (rules_ != nullptr) rules_->push_back(std::move(rule));
+}
+
 void FieldChecker::Whole(const std::string& field, bool given, int64_t value, int64_t least,
                          int64_t most, int64_t* result) {
+  Note({.field = field,
+        .form = FieldRule::Form::kWhole,
+        .least = static_cast<double>(least),
+        .most = static_cast<double>(most)});
   if (!given) return;
   if (value < least || value > most) {
     Violate(field, absl::StrCat("must be from ", least, " to ", most, ", is ", value));
@@ -54,6 +63,12 @@ void FieldChecker::Whole(const std::string& field, bool given, int64_t value, in
 
 void FieldChecker::Real(const std::string& field, bool given, double value, Bound lower,
                         double least, Bound upper, double most, double* result) {
+  Note({.field = field,
+        .form = FieldRule::Form::kReal,
+        .least = least,
+        .most = most,
+        .above_least = lower == Bound::kOpen,
+        .below_most = upper == Bound::kOpen});
   if (!given) return;
   // Written so that a NaN, which compares false with everything, is refused.
   const bool above = lower == Bound::kOpen ? value > least : value >= least;
@@ -68,6 +83,7 @@ void FieldChecker::Real(const std::string& field, bool given, double value, Boun
 void FieldChecker::CheckWord(const std::string& field, const std::string& text,
                              const std::vector<std::string>& choices,
                              const std::vector<std::string>& unavailable) {
+  Note({.field = field, .form = FieldRule::Form::kWord, .words = choices});
   if (text.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return;
   if (std::find(unavailable.begin(), unavailable.end(), text) != unavailable.end()) {
     Violate(field, absl::StrCat("\"", text, "\" is not available yet, use ",
@@ -82,6 +98,7 @@ void FieldChecker::CheckWord(const std::string& field, const std::string& text,
 
 void FieldChecker::Bytes(const std::string& field, const std::string& text,
                          std::optional<int64_t>* result) {
+  Note({.field = field, .form = FieldRule::Form::kBytes});
   if (text.empty() || text == "auto") return;
   const auto bytes = base::ParseByteSize(text);
   if (!bytes.ok()) {
@@ -94,6 +111,7 @@ void FieldChecker::Bytes(const std::string& field, const std::string& text,
 }
 
 void FieldChecker::Name(const std::string& field, const std::string& text, std::string* result) {
+  Note({.field = field, .form = FieldRule::Form::kName});
   const bool good = !text.empty() && text.size() <= kLongestName &&
                     absl::ascii_isalnum(static_cast<unsigned char>(text[0])) &&
                     std::all_of(text.begin(), text.end(), IsNameCharacter);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/config/field_rule.h"
 #include "worker/config/train_config.h"
 
 namespace blockswap::worker {
@@ -20,7 +21,9 @@ enum class PathKind { kFile, kFileOrDirectory };
 // wrong is left at its default.
 class FieldChecker {
  public:
-  explicit FieldChecker(SpecResult* result) : result_(result) {}
+  // `rules`, where given, gets what each field is held to, also of fields that are absent.
+  explicit FieldChecker(SpecResult* result, std::vector<FieldRule>* rules = nullptr)
+      : result_(result), rules_(rules) {}
 
   void Violate(const std::string& field, const std::string& description);
 
@@ -59,7 +62,10 @@ class FieldChecker {
                  const std::vector<std::string>& choices,
                  const std::vector<std::string>& unavailable);
 
+  void Note(FieldRule rule);
+
   SpecResult* const result_;
+  std::vector<FieldRule>* const rules_;
 };
 
 }  // namespace blockswap::worker

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "offload/base/status_macros.h"
 #include "worker/family/base_layout.h"
 #include "worker/io/json_text.h"
@@ -128,6 +130,15 @@ void AddWarnings(JobInspection* job) {
     job->warnings.push_back(absl::StrCat("the prefix ", Quoted(job->weights->stripped_prefix()),
                                          " of all tensor names was stripped"));
   }
+  // All linears are cast, or none.
+  const std::vector<TensorSpec>& tensors = job->model.blocks.front().tensors;
+  if (absl::c_any_of(tensors, [](const TensorSpec& tensor) {
+        return tensor.fp8.has_value() && tensor.fp8->plain;
+      })) {
+    job->warnings.push_back(
+        "the weights are fp8 without scales: they are taken for a plain cast, whose values are "
+        "coarse; if they were made with scales, these are lost and the model is wrong");
+  }
   const std::vector<std::string>& warnings = job->dataset->warnings();
   job->warnings.insert(job->warnings.end(), warnings.begin(), warnings.end());
   if (job->config.training.schedule.warmup_steps >= job->total_steps) {
@@ -135,6 +146,17 @@ void AddWarnings(JobInspection* job) {
                                          job->config.training.schedule.warmup_steps,
                                          " steps, but only ", job->total_steps, " are trained"));
   }
+}
+
+// What the planner has to know, with the gradients and the state of a base that trains.
+void SetProfile(const Family& family, JobInspection* job) {
+  job->profile = family.Profile(job->model, job->adapter, job->dataset->token_counts(job->model));
+  if (!job->config.network.trains_base) return;
+  const std::vector<BaseUnit> units = BaseUnitsOf(job->model);
+  job->profile.gradient_bytes = BaseGradientBytes(units, job->model.dtype);
+  // Beside the state, the buffer that a block's gradient comes down into.
+  job->profile.host_state_bytes = BaseStateBytes(units) + job->profile.gradient_bytes -
+                                  units.front().elements * DtypeBytes(Dtype::kFloat32);
 }
 
 }  // namespace
@@ -171,12 +193,7 @@ absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config,
   BLOCKSWAP_RETURN_IF_ERROR(Blame(total.status(), "training.max_epochs", violations));
   if (failed()) return ViolationsToStatus(*violations);
   job.total_steps = *total;
-  job.profile = (*family)->Profile(job.model, job.adapter, job.dataset->token_counts(job.model));
-  if (config.network.trains_base) {
-    const std::vector<BaseUnit> units = BaseUnitsOf(job.model);
-    job.profile.gradient_bytes = BaseGradientBytes(units, job.model.dtype);
-    job.profile.host_state_bytes = BaseStateBytes(units);
-  }
+  SetProfile(**family, &job);
   AddWarnings(&job);
   return job;
 }
@@ -185,9 +202,30 @@ bool UseHostModulation(bool on, JobInspection* job) {
   if (on && job->config.network.trains_base) return false;
   const auto family = FindFamily(job->model.family);
   if (!family.ok() || !(*family)->SetHostModulation(on, &job->model)) return false;
-  job->profile =
-      (*family)->Profile(job->model, job->adapter, job->dataset->token_counts(job->model));
+  SetProfile(**family, job);
   return true;
+}
+
+std::string LargestBatchText(const JobInspection& job) {
+  const auto family = FindFamily(job.model.family);
+  const std::vector<TokenCounts> counts = job.dataset->token_counts(job.model);
+  if (!family.ok() || counts.empty()) return "";
+  size_t largest = 0;
+  int64_t most = -1;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const offload::ModelProfile profile =
+        (*family)->Profile(job.model, job.adapter, absl::MakeConstSpan(&counts[i], 1));
+    const int64_t bytes = profile.conditioning_bytes + profile.boundary_bytes +
+                          std::max(profile.block_activation_bytes, profile.edge_activation_bytes);
+    if (bytes <= most) continue;
+    most = bytes;
+    largest = i;
+  }
+  const Bucket& bucket = job.dataset->buckets()[largest];
+  return absl::StrCat("activations: those of the largest of ", counts.size(), " buckets, ",
+                      bucket.width, "x", bucket.height, " in batches of ", counts[largest].batch,
+                      " (", counts[largest].image, " image and ", counts[largest].text,
+                      " text tokens a sample)");
 }
 
 offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& machine) {

@@ -50,6 +50,10 @@ absl::StatusOr<JobInspection> InspectJob(const TrainConfig& config,
 // when it trains.
 bool UseHostModulation(bool on, JobInspection* job);
 
+// The bucket whose batches take the most memory, in one sentence for people: what the plan's
+// activations are for.
+std::string LargestBatchText(const JobInspection& job);
+
 // The planner's request for an inspected job on a machine.
 offload::PlanRequest MakePlanRequest(const JobInspection& job, const Machine& machine);
 

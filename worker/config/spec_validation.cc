@@ -3,9 +3,13 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "worker/config/field_checker.h"
 #include "worker/config/spec_validation_sections.h"
 #include "worker/family/family.h"
@@ -17,7 +21,8 @@ namespace {
 constexpr int64_t kMostSteps = 1'000'000'000;
 constexpr int kMostPatterns = 64;
 constexpr size_t kMostLabels = 32;
-constexpr size_t kLongestLabel = 256;
+constexpr size_t kLongestLabelPart = 63;
+constexpr size_t kLongestLabelPrefix = 253;
 
 void CheckModel(const v1::ModelSpec& spec, const Roots& roots, FieldChecker* check,
                 ModelConfig* config) {
@@ -82,7 +87,8 @@ void RefuseAdapterSettings(const v1::NetworkSpec& spec, FieldChecker* check) {
       {"network.weights", !spec.weights().empty()}};
   for (const auto& [field, given] : settings) {
     if (!given) continue;
-    check->Violate(field, "is a setting of an adapter, and network.type none trains the base itself");
+    check->Violate(field,
+                   "is a setting of an adapter, and network.type none trains the base itself");
   }
 }
 
@@ -145,9 +151,10 @@ void CheckMemory(const v1::JobSpec& job, FieldChecker* check, TrainConfig* confi
         "needs memory.mode exchange");
   }
   if (config->network.trains_base && config->model.quantization != Quantization::kNone) {
-    check->Violate("model.quantization",
-                   "must be none with network.type none: codes of fp8_scaled are frozen, a base that "
-                   "trains needs weights of the file's own type");
+    check->Violate(
+        "model.quantization",
+        "must be none with network.type none: codes of fp8_scaled are frozen, a base that "
+        "trains needs weights of the file's own type");
   }
   int ring_size = 0;
   check->Whole("memory.ring_size", spec.has_ring_size(), spec.ring_size(), 1, 1024, &ring_size);
@@ -218,6 +225,49 @@ bool IsDevice(const std::string& text) {
          text.size() > 4;
 }
 
+bool IsAlphanumeric(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
+
+// Kubernetes' label syntax: the tools that people filter with know it.
+bool IsLabelPart(absl::string_view text) {
+  if (text.empty() || text.size() > kLongestLabelPart) return false;
+  if (!IsAlphanumeric(text.front()) || !IsAlphanumeric(text.back())) return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return IsAlphanumeric(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+bool IsLabelKey(absl::string_view key) {
+  const size_t slash = key.find('/');
+  if (slash == absl::string_view::npos) return IsLabelPart(key);
+  const absl::string_view prefix = key.substr(0, slash);
+  if (prefix.empty() || prefix.size() > kLongestLabelPrefix) return false;
+  for (const absl::string_view word : absl::StrSplit(prefix, '.')) {
+    if (!IsLabelPart(word)) return false;
+  }
+  return IsLabelPart(key.substr(slash + 1));
+}
+
+void CheckLabels(const v1::JobSpec& spec, FieldChecker* check) {
+  if (spec.labels().size() > kMostLabels) {
+    check->Violate("labels",
+                   absl::StrCat("must be at most ", kMostLabels, ", are ", spec.labels().size()));
+  }
+  for (const auto& [key, value] : spec.labels()) {
+    const std::string field = absl::StrCat("labels.", Quoted(key));
+    if (!IsLabelKey(key)) {
+      check->Violate(
+          field,
+          "must be at most 63 letters, digits, '-', '_' and '.', first and last a letter "
+          "or digit, optionally behind a domain and '/'");
+    }
+    if (!value.empty() && !IsLabelPart(value)) {
+      check->Violate(field,
+                     absl::StrCat("must have a value of at most 63 letters, digits, '-', '_' and "
+                                  "'.', first and last a letter or digit, or none; has ",
+                                  Quoted(value)));
+    }
+  }
+}
+
 void CheckRest(const v1::JobSpec& spec, FieldChecker* check, TrainConfig* config) {
   if (!spec.device().empty()) {
     if (IsDevice(spec.device())) {
@@ -231,21 +281,35 @@ void CheckRest(const v1::JobSpec& spec, FieldChecker* check, TrainConfig* config
   check->Whole("retry.max_restarts", spec.retry().has_max_restarts(), spec.retry().max_restarts(),
                0, 1000, &unused);
   check->Whole("priority", /*given=*/true, spec.priority(), -100, 100, &unused);
-  if (spec.labels().size() > kMostLabels) {
-    check->Violate("labels",
-                   absl::StrCat("must be at most ", kMostLabels, ", are ", spec.labels().size()));
-  }
-  for (const auto& [key, value] : spec.labels()) {
-    std::string ignored;
-    check->Name(absl::StrCat("labels.", Quoted(key)), key, &ignored);
-    if (value.size() > kLongestLabel) {
-      check->Violate(absl::StrCat("labels.", Quoted(key)),
-                     absl::StrCat("must be at most ", kLongestLabel, " bytes, is ", value.size()));
-    }
-  }
+  CheckLabels(spec, check);
+}
+
+void CheckAll(const v1::JobSpec& spec, const Roots& roots, FieldChecker* check,
+              TrainConfig* config) {
+  check->Name("name", spec.name(), &config->name);
+  CheckModel(spec.model(), roots, check, &config->model);
+  CheckDataset(spec.dataset(), roots, check, config);
+  CheckNetwork(spec.network(), roots, check, &config->network);
+  CheckTraining(spec.training(), check, &config->training);
+  CheckMemory(spec, check, config);
+  CheckSampling(spec.sampling(), roots, check, &config->sampling);
+  CheckOutput(spec, check, &config->output);
+  CheckRest(spec, check, config);
 }
 
 }  // namespace
+
+std::vector<FieldRule> JobFieldRules() {
+  std::vector<FieldRule> rules;
+  FieldRule& architecture = rules.emplace_back();
+  architecture.field = "model.architecture";
+  for (const Family* family : AllFamilies()) architecture.words.emplace_back(family->name());
+  SpecResult ignored;
+  FieldChecker check(&ignored, &rules);
+  TrainConfig config;
+  CheckAll(v1::JobSpec(), Roots(), &check, &config);
+  return rules;
+}
 
 absl::StatusOr<MemoryConfig> ReadMemorySpec(const v1::MemorySpec& spec) {
   SpecResult result;
@@ -262,15 +326,7 @@ SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots) {
   SpecResult result;
   FieldChecker check(&result);
   TrainConfig config;
-  check.Name("name", spec.name(), &config.name);
-  CheckModel(spec.model(), roots, &check, &config.model);
-  CheckDataset(spec.dataset(), roots, &check, &config);
-  CheckNetwork(spec.network(), roots, &check, &config.network);
-  CheckTraining(spec.training(), &check, &config.training);
-  CheckMemory(spec, &check, &config);
-  CheckSampling(spec.sampling(), roots, &check, &config.sampling);
-  CheckOutput(spec, &check, &config.output);
-  CheckRest(spec, &check, &config);
+  CheckAll(spec, roots, &check, &config);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto printed =

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockswap/v1/job.pb.h"
+#include "worker/config/field_rule.h"
 #include "worker/config/train_config.h"
 
 namespace blockswap::worker {
@@ -21,6 +22,9 @@ namespace blockswap::worker {
 // Looks at the spec alone (and at whether named files exist); what needs file headers is checked by
 // InspectJob.
 SpecResult ValidateSpec(const v1::JobSpec& spec, const Roots& roots);
+
+// What ValidateSpec holds single fields to: words, limits of numbers, names, byte counts.
+std::vector<FieldRule> JobFieldRules();
 
 // Memory settings on their own, for a running job. InvalidArgument with every violation.
 absl::StatusOr<MemoryConfig> ReadMemorySpec(const v1::MemorySpec& spec);

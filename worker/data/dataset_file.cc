@@ -7,15 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "offload/base/nearest_name.h"
 #include "worker/data/dataset_schema.h"
+#include "worker/data/toml_parser.h"
 #include "worker/io/json_text.h"
-
-// The distribution's shared library is built with exceptions; without them the header alone is
-// used.
-#undef TOML_SHARED_LIB
-#undef TOML_HEADER_ONLY
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
 
 namespace blockswap::worker {
 namespace {

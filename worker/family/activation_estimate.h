@@ -20,28 +20,32 @@ struct DoubleStreamShape {
   // Bytes of the largest weight of a stream, and of a modulation, that an op widens for itself; 0:
   // weights are used as they are.
   int64_t widened_weight_bytes = 0, widened_modulation_bytes = 0;
+  bool base_trains = false;
 };
 
-// Where the block with most of it has adapters, in one stream.
+// Where the block with most of it has adapters, in one stream; where the base trains, nowhere, yet
+// the gradient of a weight needs the input that an adapter there would.
 struct StreamAdapters {
   bool projections = false;  // on query, key or value
   bool mlp_in = false, modulation = false;
-  // Sums of ranks: of query, key and value; of the output projection and the MLP.
-  int64_t projection_ranks = 0, later_ranks = 0;
+  int64_t projection_ranks = 0;  // of query, key and value together
+  int64_t out_rank = 0, mlp_in_rank = 0, mlp_out_rank = 0;
 };
 struct BlockAdapters {
   StreamAdapters image, text;
-  int64_t largest_factor = 0;  // numbers of the largest down or up
 };
 
+// Nothing reads the text stream behind the last block, which does less.
+enum class BlockPlace { kInner, kLast };
+
 // Peak of a block's recompute and backward, beyond the saved inputs of this block and those before
-// it; see Note [Activation estimate] in the .cc.
+// it; see Note [Activation estimate] in stream_phases.cc.
 int64_t BlockActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                             const BlockAdapters& adapters);
+                             const BlockAdapters& adapters, BlockPlace place);
 // What one block holds from forward to backward, beyond its input, when it is not recomputed. Its
 // output is the next one's input.
 int64_t KeptActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens,
-                            const BlockAdapters& adapters);
+                            const BlockAdapters& adapters, BlockPlace place);
 // Peak of head and loss, beyond the saved inputs of all blocks.
 int64_t EdgeActivationBytes(const DoubleStreamShape& shape, const TokenCounts& tokens);
 // Alive from the start of a micro-batch to its end: inputs, target, output, what blocks share.

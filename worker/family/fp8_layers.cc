@@ -33,8 +33,9 @@ absl::Status MarkBlock(const CheckpointSource& source, const Fp8Layers& rule,
     const StoredType type = source.tensors().at(tensor.name).entry.type;
     if (type == StoredType::kF8E4M3) {
       const CheckpointSource::Tensor* scale = source.FindFp8Scale(tensor.name);
-      if (scale == nullptr) {
-        return absl::InternalError(absl::StrCat(tensor.name, " was described without its scales"));
+      if (scale == nullptr) {  // then no linear has any: CheckTensors saw to it
+        tensor.fp8 = PlainFp8Format(tensor.shape);
+        continue;
       }
       BLOCKSWAP_ASSIGN_OR_RETURN(tensor.fp8, ReadFp8Format(tensor.shape, scale->entry));
     } else if (quantization == Quantization::kFp8Scaled && ContainsAny(tensor.name, rule.targets) &&
@@ -69,15 +70,20 @@ absl::StatusOr<ModelDescription> DescribeModel(const Family& family, const Check
 }
 
 std::string QuantizationText(const ModelDescription& model) {
-  int64_t linears = 0, quantised = 0, stored = 0, blockwise = 0;
+  int64_t linears = 0, quantised = 0, stored = 0, blockwise = 0, plain = 0;
   for (const DescribedBlock& block : model.blocks)
     linears += static_cast<int64_t>(block.linears.size());
   ForEachQuantised(model, [&](const TensorSpec& tensor) {
     ++quantised;
     if (tensor.fp8->stored) ++stored;
+    if (tensor.fp8->plain) ++plain;
     if (tensor.fp8->run < tensor.shape.back()) ++blockwise;
   });
   if (quantised == 0) return "";
+  if (plain > 0) {
+    return absl::StrCat("fp8 without scales: the ", plain,
+                        " linears in the blocks are a plain cast");
+  }
   return absl::StrCat("fp8_scaled: ", quantised, " of ", linears, " linears in the blocks (",
                       stored, " stored so, ", quantised - stored, " made while reading; ",
                       blockwise, " with scales within a row)");

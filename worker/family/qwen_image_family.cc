@@ -44,14 +44,19 @@ DoubleStreamShape ShapeOf(const ModelDescription& model) {
   return shape;
 }
 
-// Where linears have adapters in the block that has most of each.
+// Where linears have adapters in the block that has most of each. Without any the base trains: the
+// gradient of every weight needs the input that an adapter there would.
 BlockAdapters AdaptersOf(const AdapterLayout& adapter, size_t num_blocks) {
   std::vector<BlockAdapters> blocks(std::max<size_t>(num_blocks, 1));
   BlockAdapters most;
+  if (adapter.modules.empty()) {
+    for (const auto stream : {&BlockAdapters::image, &BlockAdapters::text}) {
+      StreamAdapters& trained = most.*stream;
+      trained.projections = trained.mlp_in = trained.modulation = true;
+    }
+  }
   for (const AdapterModule& module : adapter.modules) {
     const AdapterTarget& target = module.target;
-    most.largest_factor = std::max(most.largest_factor,
-                                   module.rank * std::max(target.in_features, target.out_features));
     const QwenImageSlot slot = DescribeQwenImageSlot(target.slot);
     BlockAdapters& block = blocks[static_cast<size_t>(target.block)];
     StreamAdapters& stream = slot.is_text ? block.text : block.image;
@@ -62,10 +67,13 @@ BlockAdapters AdaptersOf(const AdapterLayout& adapter, size_t num_blocks) {
         break;
       case QwenImagePart::kMlpIn:
         stream.mlp_in = true;
-        stream.later_ranks += module.rank;
+        stream.mlp_in_rank += module.rank;
         break;
-      case QwenImagePart::kOther:
-        stream.later_ranks += module.rank;
+      case QwenImagePart::kMlpOut:
+        stream.mlp_out_rank += module.rank;
+        break;
+      case QwenImagePart::kOutput:
+        stream.out_rank += module.rank;
         break;
       case QwenImagePart::kModulation:
         stream.modulation = true;
@@ -78,8 +86,10 @@ BlockAdapters AdaptersOf(const AdapterLayout& adapter, size_t num_blocks) {
       const StreamAdapters& from = block.*stream;
       to.projections |= from.projections, to.mlp_in |= from.mlp_in;
       to.modulation |= from.modulation;
-      to.projection_ranks = std::max(to.projection_ranks, from.projection_ranks);
-      to.later_ranks = std::max(to.later_ranks, from.later_ranks);
+      RaiseTo(from.projection_ranks, &to.projection_ranks);
+      RaiseTo(from.out_rank, &to.out_rank);
+      RaiseTo(from.mlp_in_rank, &to.mlp_in_rank);
+      RaiseTo(from.mlp_out_rank, &to.mlp_out_rank);
     }
   }
   return most;
@@ -91,12 +101,18 @@ void SetActivations(const DoubleStreamShape& shape, const BlockAdapters& adapter
   const auto num_blocks = static_cast<int64_t>(profile->blocks.size());
   for (const TokenCounts& tokens : buckets) {
     RaiseTo(num_blocks * BoundaryBytes(shape, tokens), &profile->boundary_bytes);
-    RaiseTo(BlockActivationBytes(shape, tokens, adapters), &profile->block_activation_bytes);
+    RaiseTo(BlockActivationBytes(shape, tokens, adapters, BlockPlace::kInner),
+            &profile->block_activation_bytes);
+    RaiseTo(BlockActivationBytes(shape, tokens, adapters, BlockPlace::kLast),
+            &profile->last_block_activation_bytes);
     RaiseTo(EdgeActivationBytes(shape, tokens), &profile->edge_activation_bytes);
     RaiseTo(ConditioningBytes(shape, tokens, num_blocks), &profile->conditioning_bytes);
-    const int64_t kept = KeptActivationBytes(shape, tokens, adapters);
-    for (offload::BlockProfile& block : profile->blocks)
-      RaiseTo(kept, &block.kept_activation_bytes);
+    for (offload::BlockProfile& block : profile->blocks) {
+      const bool is_last = &block == &profile->blocks.back();
+      RaiseTo(KeptActivationBytes(shape, tokens, adapters,
+                                  is_last ? BlockPlace::kLast : BlockPlace::kInner),
+              &block.kept_activation_bytes);
+    }
   }
 }
 
@@ -201,7 +217,8 @@ offload::ModelProfile QwenImageFamily::Profile(const ModelDescription& model,
   constexpr int64_t kFloatBytes = 4;  // adapters train in fp32, whatever the model's type
   profile.adapter_bytes = 2 * kFloatBytes * adapter.num_parameters();
   profile.optimizer_bytes = 2 * kFloatBytes * adapter.num_parameters();
-  const DoubleStreamShape shape = ShapeOf(model);
+  DoubleStreamShape shape = ShapeOf(model);
+  shape.base_trains = adapter.modules.empty();
   SetActivations(shape, AdaptersOf(adapter, model.blocks.size()), buckets, &profile);
   SetFlops(shape, adapter, buckets, &profile);
   return profile;

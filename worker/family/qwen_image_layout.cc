@@ -56,6 +56,12 @@ QwenImageSlot DescribeQwenImageSlot(int slot) {
     case kTextK:
     case kTextV:
       return {true, QwenImagePart::kProjection};
+    case kTextOut:
+      return {true, QwenImagePart::kOutput};
+    case kTextOut2:
+      return {true, QwenImagePart::kMlpOut};
+    case kOut2:
+      return {false, QwenImagePart::kMlpOut};
     case kIn2:
       return {false, QwenImagePart::kMlpIn};
     case kTextIn2:
@@ -65,7 +71,7 @@ QwenImageSlot DescribeQwenImageSlot(int slot) {
     case kTextMod:
       return {true, QwenImagePart::kModulation};
     default:
-      return {slot == kTextOut || slot == kTextOut2, QwenImagePart::kOther};
+      return {false, QwenImagePart::kOutput};
   }
 }
 

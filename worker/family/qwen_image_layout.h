@@ -16,10 +16,10 @@ namespace blockswap::worker {
 DescribedBlock DescribeQwenImageBlock(const QwenImageConfig& config, int index);
 
 // What a slot is for.
-enum class QwenImagePart { kProjection, kMlpIn, kModulation, kOther };
+enum class QwenImagePart { kProjection, kOutput, kMlpIn, kMlpOut, kModulation };
 struct QwenImageSlot {
   bool is_text = false;
-  QwenImagePart part = QwenImagePart::kOther;
+  QwenImagePart part = QwenImagePart::kProjection;
 };
 QwenImageSlot DescribeQwenImageSlot(int slot);
 

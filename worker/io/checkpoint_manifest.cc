@@ -101,8 +101,28 @@ absl::StatusOr<std::map<std::string, FileDigest>> DigestFiles(const std::string&
   return files;
 }
 
+namespace {
+
+// What nothing would read is state that somebody counts on in vain.
+absl::Status CheckNothingElse(const std::string& directory, const CheckpointManifest& manifest) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    // Names with a dot are left-overs of a writer that was killed.
+    if (name[0] == '.' || name == kManifestName || manifest.files.count(name) != 0) continue;
+    return absl::DataLossError(absl::StrCat(
+        name, " is no part of the checkpoint: its manifest does not name it; move it elsewhere"));
+  }
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("cannot list ", directory));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckFiles(const std::string& directory, const CheckpointManifest& manifest,
                         CheckDepth depth) {
+  BLOCKSWAP_RETURN_IF_ERROR(CheckNothingElse(directory, manifest));
   for (const auto& [name, expected] : manifest.files) {
     const std::string path = absl::StrCat(directory, "/", name);
     struct stat info;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -19,6 +18,7 @@
 #include "worker/io/json_text.h"
 #include "worker/io/regular_file.h"
 #include "worker/io/sha256.h"
+#include "worker/io/weight_files.h"
 
 namespace blockswap::worker {
 namespace {
@@ -28,9 +28,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxConfigBytes = base::kMiB;
 constexpr int64_t kTrialBytes = 32 * base::kMiB;
 constexpr double kDirectGain = 1.2;  // the page cache serves other jobs too: leave it for a reason
-constexpr int64_t kPieceBytes = 4 * base::kMiB;       // of a conversion: stays in the cache
-constexpr int64_t kMaxIndexBytes = 100 * base::kMiB;  // as long as a header may be
-constexpr char kIndexSuffix[] = ".safetensors.index.json";
+constexpr int64_t kPieceBytes = 4 * base::kMiB;  // of a conversion: stays in the cache
 
 // Longest first: "model.diffusion_model." also starts with "model.".
 constexpr std::array<absl::string_view, 5> kPrefixes = {
@@ -43,94 +41,10 @@ absl::string_view PrefixOf(absl::string_view name) {
   return "";
 }
 
-// What a weights path leads to.
-struct WeightFiles {
-  std::vector<std::string> paths;
-  std::map<std::string, std::string> shard_of;  // tensor to plain file name; empty without an index
-  std::string config_path;
-};
-
 std::string TwoOf(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
   for (size_t i = 0; i < std::min<size_t>(2, names.size()); ++i) quoted.push_back(Quoted(names[i]));
   return absl::StrJoin(quoted, " and ");
-}
-
-// Shards lie beside their index: a name with a path in it could lead anywhere.
-bool IsPlainShardName(const std::string& name) {
-  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos && absl::EndsWith(name, ".safetensors");
-}
-
-absl::StatusOr<WeightFiles> FilesOfIndex(const std::string& index_path) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index_path, kMaxIndexBytes));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, index_path));
-  const auto map = json.find("weight_map");
-  if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(index_path, " has no weight_map"));
-  }
-  WeightFiles files;
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : map->items()) {
-    if (!shard.is_string() || !IsPlainShardName(shard.get_ref<const std::string&>())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          index_path, ": tensor ", Quoted(tensor),
-          ": its shard must be the plain name of a .safetensors file beside the index"));
-    }
-    files.shard_of[tensor] = shard.get<std::string>();
-    shards.insert(shard.get<std::string>());
-  }
-  const std::string directory = fs::path(index_path).parent_path().string();
-  std::vector<std::string> missing;
-  for (const std::string& shard : shards) {
-    const std::string path = directory.empty() ? shard : absl::StrCat(directory, "/", shard);
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) missing.push_back(shard);
-    files.paths.push_back(path);
-  }
-  if (!missing.empty()) {
-    return absl::NotFoundError(absl::StrCat(index_path, ": ", missing.size(), " of ", shards.size(),
-                                            " shards are missing: ", absl::StrJoin(missing, ", ")));
-  }
-  return files;
-}
-
-absl::StatusOr<WeightFiles> FilesOfDirectory(fs::path directory) {
-  std::error_code error;
-  if (fs::exists(directory / "model_index.json", error) &&
-      fs::exists(directory / "transformer" / "config.json", error)) {
-    directory /= "transformer";  // a whole diffusers pipeline
-  }
-  std::vector<std::string> indexes, singles;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (absl::EndsWith(name, kIndexSuffix)) indexes.push_back(it->path().string());
-    if (absl::EndsWith(name, ".safetensors")) singles.push_back(it->path().string());
-  }
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("cannot list ", directory.string()));
-  WeightFiles files;
-  if (indexes.size() == 1) {
-    BLOCKSWAP_ASSIGN_OR_RETURN(files, FilesOfIndex(indexes[0]));
-  } else if (indexes.empty() && singles.size() == 1) {
-    files.paths = singles;
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        directory.string(), " must hold one .safetensors file or one ", kIndexSuffix, ", found ",
-        singles.size(), " and ", indexes.size(), "; name the file itself"));
-  }
-  if (fs::exists(directory / "config.json", error)) {
-    files.config_path = (directory / "config.json").string();
-  }
-  return files;
-}
-
-absl::StatusOr<WeightFiles> FindFiles(const std::string& weights) {
-  std::error_code error;
-  if (fs::is_directory(weights, error)) return FilesOfDirectory(weights);
-  if (absl::EndsWith(weights, kIndexSuffix)) return FilesOfIndex(weights);
-  WeightFiles files;
-  files.paths.push_back(weights);
-  return files;
 }
 
 // What quantised files have beside plain tensors, by the end of a name, most telling first. Read as
@@ -273,7 +187,7 @@ StoredType ToStoredType(Dtype dtype) {
 
 absl::StatusOr<std::shared_ptr<CheckpointSource>> CheckpointSource::Open(
     const std::string& weights, const std::string& config_path) {
-  BLOCKSWAP_ASSIGN_OR_RETURN(WeightFiles files, FindFiles(weights));
+  BLOCKSWAP_ASSIGN_OR_RETURN(WeightFiles files, FindWeightFiles(weights));
   std::shared_ptr<CheckpointSource> source(new CheckpointSource);
   source->path_ = weights;
   std::map<std::string, Tensor> tensors;
@@ -317,17 +231,24 @@ const CheckpointSource::Tensor* CheckpointSource::FindFp8Scale(const std::string
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-absl::Status CheckpointSource::ReadDequantised(const Tensor& tensor, const Tensor& scale,
+absl::Status CheckpointSource::ReadDequantised(const Tensor& tensor, const Tensor* scale,
                                                Dtype dtype,
                                                absl::Span<std::byte> destination) const {
-  BLOCKSWAP_ASSIGN_OR_RETURN(const Fp8Format format,
-                             ReadFp8Format(tensor.entry.shape, scale.entry));
+  Fp8Format format = PlainFp8Format(tensor.entry.shape);
+  if (scale != nullptr) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(format, ReadFp8Format(tensor.entry.shape, scale->entry));
+  }
   if (static_cast<int64_t>(destination.size()) != format.num_values() * DtypeBytes(dtype)) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", format.num_values(),
                                                    " values to ", destination.size(), " bytes"));
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> codes, ReadWhole(tensor));
-  BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> scales, ReadWhole(scale));
+  std::vector<std::byte> scales(static_cast<size_t>(format.scale_bytes()));
+  if (scale != nullptr) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(scales, ReadWhole(*scale));
+  } else {
+    WritePlainFp8Scale(scales.data());
+  }
   DequantiseFp8(format, codes.data(), scales.data(), ToStoredType(dtype), 0, format.num_scales,
                 destination.data());
   return absl::OkStatus();
@@ -336,10 +257,10 @@ absl::Status CheckpointSource::ReadDequantised(const Tensor& tensor, const Tenso
 absl::Status CheckpointSource::Read(const std::string& name, Dtype dtype,
                                     absl::Span<std::byte> destination) const {
   BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* tensor, Find(name));
-  const Tensor* scale = tensor->entry.type == StoredType::kF8E4M3 ? FindFp8Scale(name) : nullptr;
   return Named(path_, name,
-               scale != nullptr ? ReadDequantised(*tensor, *scale, dtype, destination)
-                                : ReadFloats(*tensor, ToStoredType(dtype), destination));
+               tensor->entry.type == StoredType::kF8E4M3
+                   ? ReadDequantised(*tensor, FindFp8Scale(name), dtype, destination)
+                   : ReadFloats(*tensor, ToStoredType(dtype), destination));
 }
 
 absl::Status CheckpointSource::ReadFp8(const std::string& name, const Fp8Format& format,
@@ -350,8 +271,12 @@ absl::Status CheckpointSource::ReadFp8(const std::string& name, const Fp8Format&
     BLOCKSWAP_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadWhole(*tensor));
     return Named(path_, name, QuantiseFp8(tensor->entry.type, bytes, format, codes, scales));
   }
-  BLOCKSWAP_ASSIGN_OR_RETURN(const Tensor* scale, Find(Fp8ScaleName(name)));
-  const int64_t code_bytes = tensor->entry.bytes, scale_bytes = scale->entry.bytes;
+  const Tensor* scale = nullptr;
+  if (!format.plain) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(scale, Find(Fp8ScaleName(name)));
+  }
+  const int64_t code_bytes = tensor->entry.bytes;
+  const int64_t scale_bytes = scale == nullptr ? format.scale_bytes() : scale->entry.bytes;
   if (tensor->entry.type != StoredType::kF8E4M3 ||
       static_cast<int64_t>(codes.size()) != code_bytes ||
       static_cast<int64_t>(scales.size()) != scale_bytes) {
@@ -361,7 +286,9 @@ absl::Status CheckpointSource::ReadFp8(const std::string& name, const Fp8Format&
                      " bytes of scales, asked for are ", codes.size(), " and ", scales.size())));
   }
   BLOCKSWAP_RETURN_IF_ERROR(tensor->file->Read(tensor->entry, codes));
-  return scale->file->Read(scale->entry, scales);
+  if (scale != nullptr) return scale->file->Read(scale->entry, scales);
+  WritePlainFp8Scale(scales.data());
+  return absl::OkStatus();
 }
 
 void CheckpointSource::WillNeed(const std::string& name) const {

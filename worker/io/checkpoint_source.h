@@ -40,8 +40,8 @@ class CheckpointSource {
 
   // Writes tensor `name` as `dtype`, row major, to `destination` (exactly count * size bytes): a
   // plain copy when the stored type is the same, else an exact widening or a round-to-nearest-even
-  // narrowing (F32, F16, BF16); E4M3 codes with scales beside them are multiplied with these.
-  // NotFound, InvalidArgument (size, type).
+  // narrowing (F32, F16, BF16); E4M3 codes are widened, times the scales beside them where there
+  // are any. NotFound, InvalidArgument (size, type).
   absl::Status Read(const std::string& name, Dtype dtype, absl::Span<std::byte> destination) const;
   // The scales of weight `name`, musubi's `.scale_weight`; null where there are none.
   const Tensor* FindFp8Scale(const std::string& name) const;
@@ -67,7 +67,8 @@ class CheckpointSource {
  private:
   CheckpointSource() = default;
   absl::StatusOr<const Tensor*> Find(const std::string& name) const;
-  absl::Status ReadDequantised(const Tensor& tensor, const Tensor& scale, Dtype dtype,
+  // `scale` is null for a plain cast.
+  absl::Status ReadDequantised(const Tensor& tensor, const Tensor* scale, Dtype dtype,
                                absl::Span<std::byte> destination) const;
 
   std::string path_, config_json_, stripped_prefix_;

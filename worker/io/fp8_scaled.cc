@@ -194,6 +194,21 @@ absl::StatusOr<Fp8Format> ReadFp8Format(const std::vector<int64_t>& shape,
   return format;
 }
 
+Fp8Format PlainFp8Format(const std::vector<int64_t>& shape) {
+  Fp8Format format;
+  format.scale_type = StoredType::kBF16;
+  format.num_scales = 1;
+  format.run = 1;
+  for (const int64_t side : shape) format.run *= side;
+  format.stored = format.plain = true;
+  return format;
+}
+
+void WritePlainFp8Scale(std::byte* scale) {
+  constexpr uint16_t kOne = 0x3f80;  // in bfloat16
+  memcpy(scale, &kOne, sizeof(kOne));
+}
+
 absl::Status QuantiseFp8(StoredType from, absl::Span<const std::byte> source,
                          const Fp8Format& format, absl::Span<std::byte> codes,
                          absl::Span<std::byte> scales) {

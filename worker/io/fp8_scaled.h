@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // musubi's fp8_scaled weights: E4M3 codes and one scale for each run of values; made, checked, and
-// widened again.
+// widened again. And plain casts, whose codes are the values.
 #ifndef BLOCKSWAP_WORKER_IO_FP8_SCALED_H_
 #define BLOCKSWAP_WORKER_IO_FP8_SCALED_H_
 
@@ -23,6 +23,7 @@ struct Fp8Format {
   int64_t run = 0;  // values a scale covers
   int64_t num_scales = 0;
   bool stored = false;  // codes lie in the file; else they are made while the weight is read
+  bool plain = false;   // stored without scales: the one that all share is 1
 
   int64_t num_values() const { return num_scales * run; }
   int64_t scale_bytes() const { return num_scales * StoredTypeBytes(scale_type); }
@@ -39,6 +40,11 @@ Fp8Format MakeFp8Format(StoredType type, const std::vector<int64_t>& shape);
 // type than F32, F16 or BF16, or a shape that divides the weight into no equal runs.
 absl::StatusOr<Fp8Format> ReadFp8Format(const std::vector<int64_t>& shape,
                                         const TensorEntry& scale);
+
+// The format of stored codes of `shape` that are the values themselves: a plain cast.
+Fp8Format PlainFp8Format(const std::vector<int64_t>& shape);
+// Its one scale, as it lies behind the codes.
+void WritePlainFp8Scale(std::byte* scale);
 
 // Codes and scales of plain values. scale = the largest magnitude of the run / 448, rounded to the
 // weight's type, at least 1e-8 in that type; code = value / scale, clamped, to nearest even. Equal

@@ -7,9 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "offload/base/byte_size.h"
 #include "offload/base/status_macros.h"
+#include "worker/io/rooted_path.h"
 
 namespace blockswap::worker {
 namespace {
@@ -20,6 +24,25 @@ const char* KindOf(mode_t mode) {
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
   if (S_ISSOCK(mode)) return "a socket";
   return "something else";
+}
+
+absl::StatusOr<OwnedFd> OpenAllowed(const std::string& path, int flags) {
+  const std::vector<std::string>* roots = ScopedOpenRoots::current();
+  const bool anywhere =
+      roots == nullptr || std::find(roots->begin(), roots->end(), "") != roots->end();
+  if (anywhere) {
+    OwnedFd fd(open(path.c_str(), flags));
+    if (fd.get() < 0) return ErrnoStatus(errno, absl::StrCat("cannot open ", path));
+    return fd;
+  }
+  absl::StatusOr<OwnedFd> opened =
+      absl::PermissionDeniedError(absl::StrCat("path ", path, " is below no root"));
+  for (const std::string& root : *roots) {
+    opened = OpenBelow(root, path, flags);
+    // By its spelling or by a link it is not in this root; it may be in another.
+    if (!absl::IsPermissionDenied(opened.status())) break;
+  }
+  return opened;
 }
 
 }  // namespace
@@ -69,8 +92,8 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path) {
   }
   RegularFile file;
   // O_NONBLOCK: opening a FIFO without a writer would otherwise wait for ever.
-  file.fd = OwnedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.fd.get() < 0) return ErrnoStatus(errno, absl::StrCat("cannot open ", path));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  BLOCKSWAP_ASSIGN_OR_RETURN(file.fd, OpenAllowed(path, kFlags));
   struct stat info;
   if (fstat(file.fd.get(), &info) != 0)
     return ErrnoStatus(errno, absl::StrCat("cannot stat ", path));

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -61,26 +62,33 @@ absl::Status CheckByCanonicalPath(const std::string& root, const std::string& re
   return absl::OkStatus();
 }
 
-absl::Status CheckByKernel(const std::string& root, const std::string& relative,
-                           const std::string& path) {
+absl::StatusOr<OwnedFd> OpenByKernel(const std::string& root, const std::string& relative,
+                                     const std::string& path, int flags) {
   const OwnedFd base(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (base.get() < 0) return ErrnoStatus(errno, "cannot open the root of this kind of path");
   struct open_how how = {};
-  how.flags = O_PATH | O_CLOEXEC;
+  how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  const OwnedFd target(
+  OwnedFd target(
       static_cast<int>(syscall(SYS_openat2, base.get(), relative.c_str(), &how, sizeof(how))));
-  if (target.get() >= 0) return absl::OkStatus();
+  if (target.get() >= 0) return target;
   switch (errno) {
     case EXDEV:
     case ELOOP:
       return Outside(path);
-    case ENOSYS:
-      return CheckByCanonicalPath(root, relative, path);
+    case ENOSYS: {
+      BLOCKSWAP_RETURN_IF_ERROR(CheckByCanonicalPath(root, relative, path));
+      OwnedFd opened(openat(base.get(), relative.c_str(), flags | O_CLOEXEC));
+      if (opened.get() >= 0) return opened;
+      break;
+    }
     default:
-      return ErrnoStatus(errno, absl::StrCat("cannot open ", Quoted(path)));
+      break;
   }
+  return ErrnoStatus(errno, absl::StrCat("cannot open ", Quoted(path)));
 }
+
+thread_local const std::vector<std::string>* open_roots = nullptr;
 
 }  // namespace
 
@@ -96,9 +104,24 @@ absl::StatusOr<std::string> ResolveBelow(const std::string& root, const std::str
     return absolute.string();
   }
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::string relative, SpelledBelow(root, path));
-  BLOCKSWAP_RETURN_IF_ERROR(CheckByKernel(root, relative, path));
+  BLOCKSWAP_RETURN_IF_ERROR(OpenByKernel(root, relative, path, O_PATH).status());
   return relative == "." ? WithoutTrailingSlash(root)
                          : absl::StrCat(WithoutTrailingSlash(root), "/", relative);
 }
+
+absl::StatusOr<OwnedFd> OpenBelow(const std::string& root, const std::string& path, int flags) {
+  if (path.find('\0') != std::string::npos) return Outside(path);
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string relative, SpelledBelow(root, path));
+  return OpenByKernel(root, relative, path, flags);
+}
+
+ScopedOpenRoots::ScopedOpenRoots(std::vector<std::string> roots)
+    : roots_(std::move(roots)), before_(open_roots) {
+  open_roots = &roots_;
+}
+
+ScopedOpenRoots::~ScopedOpenRoots() { open_roots = before_; }
+
+const std::vector<std::string>* ScopedOpenRoots::current() { return open_roots; }
 
 }  // namespace blockswap::worker

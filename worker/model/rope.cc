@@ -84,7 +84,12 @@ at::Tensor RotatePairs(const at::Tensor& x_BLHD, const RotaryTable& table, bool 
   const at::Tensor even = pairs.select(-1, 0), odd = pairs.select(-1, 1);
   const at::Tensor cos = table.cos_LP.unsqueeze(1);
   const at::Tensor sin = inverse ? table.sin_LP.unsqueeze(1).neg() : table.sin_LP.unsqueeze(1);
-  return at::stack({even * cos - odd * sin, even * sin + odd * cos}, -1).flatten(-2);
+  // In place: one product of half the size at a time is all there is beside the result.
+  const at::Tensor rotated = at::empty(pairs.sizes(), pairs.options());
+  at::Tensor first = rotated.select(-1, 0), second = rotated.select(-1, 1);
+  at::mul_out(first, even, cos).sub_(odd * sin);
+  at::mul_out(second, even, sin).add_(odd * cos);
+  return rotated.flatten(-2);
 }
 
 void HeadNormRotary(const at::Tensor& x_BLHD, const at::Tensor& weight_D, const RotaryTable& table,
@@ -130,11 +135,13 @@ at::Tensor HeadNormWeightGradient(const at::Tensor& grad_BLHD, const at::Tensor&
   at::Tensor sum_D = at::zeros({x_BLHD.size(3)}, x_BLHD.options().dtype(at::kFloat));
   for (int64_t first = 0; first < x_BLHD.size(1); first += kTokensPerSum) {
     const int64_t count = std::min(kTokensPerSum, x_BLHD.size(1) - first);
-    const at::Tensor x = x_BLHD.narrow(1, first, count).to(at::kFloat);
-    const at::Tensor rstd = at::rsqrt(x.square().mean(-1, /*keepdim=*/true).add_(eps));
-    const at::Tensor normed_grad = RotatePairs(grad_BLHD.narrow(1, first, count),
-                                               table.Tokens(first, count), /*inverse=*/true);
-    sum_D.add_((normed_grad * x).mul_(rstd).sum({0, 1, 2}));
+    const at::Tensor x = x_BLHD.narrow(1, first, count);
+    // Two and a half fp32 copies at a time: Note [Activation estimate] relies on few.
+    const at::Tensor rstd =
+        at::rsqrt(x.to(at::kFloat).square().mean(-1, /*keepdim=*/true).add_(eps));
+    at::Tensor normed_grad = RotatePairs(grad_BLHD.narrow(1, first, count),
+                                         table.Tokens(first, count), /*inverse=*/true);
+    sum_D.add_(normed_grad.mul_(x.to(at::kFloat)).mul_(rstd).sum({0, 1, 2}));
   }
   return sum_D;
 }

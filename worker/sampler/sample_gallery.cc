@@ -24,6 +24,18 @@ std::vector<Picture> DrawRow(const std::vector<at::Tensor>& latents_CHW, int64_t
   return row;
 }
 
+// A picture of numbers that are none would be black, and look like a result.
+absl::Status CheckFinite(const std::vector<at::Tensor>& latents_CHW) {
+  for (size_t i = 0; i < latents_CHW.size(); ++i) {
+    const int64_t bad = latents_CHW[i].isfinite().logical_not().sum().item<int64_t>();
+    if (bad == 0) continue;
+    return absl::DataLossError(absl::StrCat("the sample of prompt ", i + 1, " has ", bad, " of ",
+                                            latents_CHW[i].numel(),
+                                            " values that are not finite numbers"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool SampleGallery::can_draw() const { return HasPixelDecoder(model_->latent_channels); }
@@ -39,6 +51,7 @@ bool SampleGallery::HasRound(int64_t step) const {
 
 absl::StatusOr<std::string> SampleGallery::AddRound(int64_t step,
                                                     const std::vector<at::Tensor>& latents_CHW) {
+  BLOCKSWAP_RETURN_IF_ERROR(CheckFinite(latents_CHW));
   std::vector<at::Tensor> held;
   std::vector<TensorToWrite> tensors;
   for (size_t i = 0; i < latents_CHW.size(); ++i) {

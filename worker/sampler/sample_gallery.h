@@ -24,7 +24,7 @@ class SampleGallery {
 
   bool can_draw() const;
   // Writes step-NNNNNNNN.safetensors and, where the latents can be drawn, step-NNNNNNNN.png;
-  // returns the file to show.
+  // returns the file to show. DataLoss, and nothing is written: values that are not finite.
   absl::StatusOr<std::string> AddRound(int64_t step, const std::vector<at::Tensor>& latents_CHW);
   bool HasRound(int64_t step) const;
   // sheet.png: a row of round 0 above a row of round `step`. REQUIRES: can_draw(), both rounds are

@@ -56,11 +56,15 @@ std::map<std::string, std::string> ModelMetadata(const JobInspection& job,
 absl::StatusOr<std::unique_ptr<BaseTraining>> BaseTraining::Create(const JobInspection* job,
                                                                    Model* model,
                                                                    offload::BlockSwapper* swapper,
+                                                                   offload::DeviceRuntime* runtime,
                                                                    at::Device device) {
   std::unique_ptr<BaseTraining> training(new BaseTraining(job, model, swapper));
   BLOCKSWAP_RETURN_IF_ERROR(training->ReadMasters());
-  training->gradients_ =
-      std::make_unique<BaseGradients>(&training->units_, job->model.dtype, device);
+  const bool lock = runtime->copies_need_pinned_memory() &&
+                    job->config.memory.pinned_memory != offload::PinPolicy::kNever;
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      training->gradients_,
+      BaseGradients::Create(runtime, &training->units_, job->model.dtype, device, lock));
   model->TrainEdges(training->gradients_->edges());
   training->thread_ = std::make_unique<UpdateThread>(
       static_cast<int>(training->units_.size()), [raw = training.get()](int unit) {
@@ -88,7 +92,7 @@ absl::Status BaseTraining::ReadMasters() {
 
 absl::StatusOr<double> BaseTraining::GradientNorm() {
   BLOCKSWAP_RETURN_IF_ERROR(FinishUpdate());
-  gradients_->Finish();
+  BLOCKSWAP_RETURN_IF_ERROR(gradients_->Finish());
   double squares = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit)
     squares += SumOfSquares(gradients_->sum(static_cast<int>(unit)));

@@ -40,6 +40,7 @@ class BaseTraining final : public Trainable {
   static absl::StatusOr<std::unique_ptr<BaseTraining>> Create(const JobInspection* job,
                                                               Model* model,
                                                               offload::BlockSwapper* swapper,
+                                                              offload::DeviceRuntime* runtime,
                                                               at::Device device);
 
   BaseGradients* gradients() { return gradients_.get(); }

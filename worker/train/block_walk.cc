@@ -172,9 +172,11 @@ class Walk {
       output_grads.push_back(std::move(lane.grads[i]));
     }
     saved.outputs.clear();
-    if (context_.base != nullptr) context_.base->BeginBlock(block);
+    if (context_.base != nullptr) {
+      BLOCKSWAP_RETURN_IF_ERROR(context_.base->BeginBlock(block));
+    }
     torch::autograd::backward(outputs, output_grads);
-    if (context_.base != nullptr) context_.base->EndBlock(block);
+    if (context_.base != nullptr) BLOCKSWAP_RETURN_IF_ERROR(context_.base->EndBlock(block));
     for (at::Tensor& input : saved.inputs) input = input.grad();
     lane.grads = std::move(saved.inputs);
     return absl::OkStatus();

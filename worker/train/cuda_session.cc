@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -33,8 +34,15 @@ void CapFrameworkMemory(int64_t budget_bytes, int64_t total_bytes) {
          absl::StrFormat("per_process_memory_fraction:%.6f", fraction).c_str(), /*overwrite=*/1);
 }
 
+// The backend lies beside the LibTorch that this process runs with, wherever that is installed.
+std::string BackendPath() {
+  Dl_info torch = {};
+  if (dladdr(reinterpret_cast<void*>(&at::globalContext), &torch) == 0) return "libtorch_cuda.so";
+  return (std::filesystem::path(torch.dli_fname).parent_path() / "libtorch_cuda.so").string();
+}
+
 absl::Status LoadBackend() {
-  const std::string path = std::string(BLOCKSWAP_TORCH_LIB_DIR) + "/libtorch_cuda.so";
+  const std::string path = BackendPath();
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot load LibTorch's CUDA backend: ", dlerror()));
   }
@@ -80,6 +88,20 @@ absl::StatusOr<CudaSession> OpenCudaSession(int ordinal, std::optional<int64_t> 
 int64_t CudaFrameworkBytesPeak(at::Device device) { return ReservedBytes(device).peak; }
 
 int64_t CudaFrameworkBytes(at::Device device) { return ReservedBytes(device).current; }
+
+AllocatorReport CudaAllocator(at::Device device) {
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  AllocatorReport report;
+  report.allocated_bytes = stats.allocated_bytes[kAll].current;
+  report.active_bytes = stats.active_bytes[kAll].current;
+  report.reserved_bytes = stats.reserved_bytes[kAll].current;
+  report.retries = stats.num_alloc_retries;
+  report.out_of_memory = stats.num_ooms;
+  report.segments_allocated = stats.num_device_alloc;
+  report.segments_freed = stats.num_device_free;
+  return report;
+}
 
 void CudaResetPeaks(at::Device device) {
   c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "offload/device/device_runtime.h"
+#include "worker/channel/reporter.h"
 
 namespace blockswap::worker {
 
@@ -31,6 +32,8 @@ absl::StatusOr<CudaSession> OpenCudaSession(int ordinal, std::optional<int64_t> 
 int64_t CudaFrameworkBytesPeak(at::Device device);
 // What it holds now, cached blocks included.
 int64_t CudaFrameworkBytes(at::Device device);
+// Of LibTorch's caching allocator, for reports.
+AllocatorReport CudaAllocator(at::Device device);
 void CudaResetPeaks(at::Device device);
 // Gives cached blocks back to the device.
 void CudaReleaseCached(at::Device device);

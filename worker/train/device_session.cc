@@ -159,6 +159,11 @@ int64_t DeviceSession::framework_bytes() const {
   return device_.is_cpu() ? 0 : CudaFrameworkBytes(device_);
 }
 
+std::optional<AllocatorReport> DeviceSession::allocator() const {
+  if (device_.is_cpu()) return std::nullopt;
+  return CudaAllocator(device_);
+}
+
 int64_t DeviceSession::framework_bytes_peak() const {
   return device_.is_cpu() ? 0 : CudaFrameworkBytesPeak(device_);
 }

@@ -15,6 +15,7 @@
 #include "offload/device/device_runtime.h"
 #include "offload/device/host_device.h"
 #include "offload/swap/swap_stats.h"
+#include "worker/channel/reporter.h"
 #include "worker/config/job_inspection.h"
 #include "worker/kernels/device_memory.h"
 
@@ -52,6 +53,8 @@ class DeviceSession {
   // ledger has them.
   int64_t framework_bytes() const;
   int64_t framework_bytes_peak() const;
+  // The same in detail; nothing on the host device.
+  std::optional<AllocatorReport> allocator() const;
   // The most that ledger and framework held since ResetPeaks.
   int64_t peak_bytes();
   void ResetPeaks();

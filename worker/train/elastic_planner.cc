@@ -74,6 +74,9 @@ bool ElasticPlanner::LearnCompute(absl::Duration predicted, absl::Duration measu
 PlanRequest ElasticPlanner::Request() const {
   PlanRequest request = MakePlanRequest(*job_, machine_);
   request.model.block_activation_bytes += extra_activation_bytes_;
+  if (request.model.last_block_activation_bytes > 0) {
+    request.model.last_block_activation_bytes += extra_activation_bytes_;
+  }
   request.model.edge_activation_bytes += extra_activation_bytes_;
   Relax(relaxation_, &request.constraints);
   if (limit_bytes_.has_value()) {

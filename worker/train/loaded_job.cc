@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<LoadedJob>> LoadedJob::Load(const JobInspection* 
                                                            offload::SwapPlan plan,
                                                            DeviceSession* session,
                                                            LoadOptions options) {
-  std::unique_ptr<LoadedJob> loaded(new LoadedJob(job, session->device(), std::move(options)));
+  std::unique_ptr<LoadedJob> loaded(new LoadedJob(job, session, std::move(options)));
   BLOCKSWAP_RETURN_IF_ERROR(RunContained([&]() -> absl::Status {
     BLOCKSWAP_RETURN_IF_ERROR(loaded->ReadWeights(std::move(plan), session));
     return job->config.network.trains_base ? loaded->MakeBaseTraining() : loaded->MakeAdapter();
@@ -61,8 +61,9 @@ absl::Status LoadedJob::MakeAdapter() {
 }
 
 absl::Status LoadedJob::MakeBaseTraining() {
-  BLOCKSWAP_ASSIGN_OR_RETURN(std::unique_ptr<BaseTraining> training,
-                             BaseTraining::Create(job_, model_.get(), swapper_.get(), device_));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      std::unique_ptr<BaseTraining> training,
+      BaseTraining::Create(job_, model_.get(), swapper_.get(), runtime_, device_));
   base_training_ = training.get();
   trained_ = std::move(training);
   return absl::OkStatus();

@@ -53,13 +53,17 @@ class LoadedJob {
   WalkContext base_walk_context() const;
 
  private:
-  LoadedJob(const JobInspection* job, at::Device device, LoadOptions options)
-      : job_(job), device_(device), loader_(job, std::move(options)) {}
+  LoadedJob(const JobInspection* job, DeviceSession* session, LoadOptions options)
+      : job_(job),
+        runtime_(session->runtime()),
+        device_(session->device()),
+        loader_(job, std::move(options)) {}
   absl::Status ReadWeights(offload::SwapPlan plan, DeviceSession* session);
   absl::Status MakeAdapter();
   absl::Status MakeBaseTraining();
 
   const JobInspection* job_;
+  offload::DeviceRuntime* const runtime_;
   const at::Device device_;
   WeightsLoader loader_;  // the swapper reads through it
   std::unique_ptr<offload::BlockSwapper> swapper_;

@@ -23,6 +23,14 @@ void AddSeconds(StepOutcome* outcome, const char* phase, absl::Duration duration
   outcome->phase_seconds[phase] += absl::ToDoubleSeconds(duration);
 }
 
+int64_t TokensOf(const ModelInputs& inputs) {
+  const at::Tensor& image = inputs.hidden_states_BSC;
+  const at::Tensor& text = inputs.encoder_hidden_states_BTJ;
+  int64_t tokens = image.size(0) * image.size(1);
+  if (text.defined()) tokens += text.size(0) * text.size(1);
+  return tokens;
+}
+
 // Appends the names of the samples that are to blame.
 void NameFaultyItems(const LossValue& loss, const std::vector<std::string>& names,
                      std::vector<std::string>* faulty) {
@@ -128,6 +136,7 @@ absl::Status StepRunner::RunMicroBatches(int64_t first, int64_t count, int64_t s
                          return NotFinite();
                        }
                        outcome->samples += static_cast<int64_t>(micro.names.size());
+                       outcome->tokens += TokensOf(micro.inputs);
                        return loss.output_gradient_BSF;
                      }});
   }

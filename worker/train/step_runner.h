@@ -27,6 +27,7 @@ struct StepOutcome {
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
   int64_t samples = 0;
+  int64_t tokens = 0;  // image and text, of all samples
   NumericFault fault = NumericFault::kNone;
   std::vector<std::string>
       faulty_items;  // whose loss is not finite, or everything the gradient came from

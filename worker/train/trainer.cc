@@ -70,7 +70,7 @@ absl::Status Trainer::Load() {
   if (!modulation.empty()) log_->Info(modulation);
   offload::SwapPlan plan;
   BLOCKSWAP_RETURN_IF_ERROR(MakePlan(&plan));
-  LoadOptions load{options_.masters_fd,
+  LoadOptions load{options_.masters_fds,
                    [this](int64_t done, int64_t total) { reporter_->LoadProgress(done, total); }};
   BLOCKSWAP_ASSIGN_OR_RETURN(
       loaded_, LoadedJob::Load(&job_, std::move(plan), session_.get(), std::move(load)));

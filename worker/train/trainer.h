@@ -34,7 +34,7 @@ namespace blockswap::worker {
 struct TrainerOptions {
   std::string output_directory;
   offload::HostDeviceOptions host;  // link speeds of the host device
-  int masters_fd = -1;              // memory of the server to share base weights in; -1: none
+  std::vector<int> masters_fds;     // of the server, to share base weights in, see LoadOptions
   bool log_to_stderr = false;       // every line of log.txt, for who reads our standard error
   // Stop requests besides the reporter's (signals); may be empty.
   std::function<StopRequest()> stop_requested;

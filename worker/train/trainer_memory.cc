@@ -48,6 +48,8 @@ offload::SwapStats Since(const offload::SwapStats& before, offload::SwapStats st
   stats.h2d_transfers -= before.h2d_transfers;
   stats.d2h_transfers -= before.d2h_transfers;
   stats.staged_transfers -= before.staged_transfers;
+  stats.h2d_link_bytes -= before.h2d_link_bytes;
+  stats.d2h_link_bytes -= before.d2h_link_bytes;
   stats.h2d_busy -= before.h2d_busy;
   stats.d2h_busy -= before.d2h_busy;
   stats.forward_stall -= before.forward_stall;
@@ -73,6 +75,8 @@ absl::Status Trainer::MakePlan(offload::SwapPlan* plan) {
   absl::StatusOr<offload::SwapPlan> planned = planner_->Make();
   if (!planned.ok()) return WithFailure(planned.status(), ExitCode::kInvalidInput, "WILL_NOT_FIT");
   *plan = *std::move(planned);
+  const std::string largest = LargestBatchText(job_);
+  if (!largest.empty()) plan->notes.push_back(largest);
   if (options_.edit_plan) options_.edit_plan(plan);
   BLOCKSWAP_RETURN_IF_ERROR(RecordPlan(*plan, "START"));
   log_->Info(absl::StrCat("device ", session_->description(), ", ", threads_, " threads\n",
@@ -297,6 +301,11 @@ void Trainer::ReportMemory() {
       {"ring", planned.ring_bytes},           {"resident_blocks", planned.resident_bytes},
       {"edge_weights", planned.edge_bytes},   {"adapter", planned.adapter_bytes},
       {"optimizer", planned.optimizer_bytes}, {"activations", planned.activation_bytes}};
+  report.host_planned_bytes = {{"pinned", planned.pinned_bytes},
+                               {"pageable", planned.pageable_bytes},
+                               {"file", planned.file_bytes},
+                               {"activations", planned.boundary_host_bytes}};
+  report.allocator = session_->allocator();
   report.measured = session_->runtime()->ledger().Snapshot();
   offload::RaisePeaks(peaks_before_, &report.measured);
   report.host_rss_bytes = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);

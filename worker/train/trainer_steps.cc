@@ -154,6 +154,7 @@ void Trainer::ReportStep(int64_t step, const StepOutcome& outcome, const offload
   report.grad_norm = outcome.gradient_norm;
   report.seconds = absl::ToDoubleSeconds(elapsed);
   report.samples = outcome.samples;
+  report.tokens = outcome.tokens;
   report.phase_seconds = outcome.phase_seconds;
   double other = report.seconds;
   for (const auto& [phase, seconds] : outcome.phase_seconds) other -= seconds;
@@ -206,7 +207,8 @@ absl::Status Trainer::Sample(int64_t round) {
   StartPeaks();  // pictures may be larger than what trains
   const absl::StatusOr<std::string> file = gallery_->AddRound(round, latents_CHW);
   if (!file.ok()) {
-    Warn("SAMPLE_NOT_SAVED", std::string(file.status().message()));
+    Warn(absl::IsDataLoss(file.status()) ? "SAMPLE_NOT_FINITE" : "SAMPLE_NOT_SAVED",
+         absl::StrCat("step ", round, ": ", file.status().message()));
     return absl::OkStatus();
   }
   if (round == 0 && !gallery_->can_draw()) {
@@ -231,7 +233,8 @@ absl::Status Trainer::Finish() {
   BLOCKSWAP_RETURN_IF_ERROR(saver_->SaveFinalAdapter(counters_, started_));
   if (prompts_.empty()) return absl::OkStatus();
   if (!gallery_->HasRound(counters_.step)) BLOCKSWAP_RETURN_IF_ERROR(Sample(counters_.step));
-  if (!gallery_->can_draw()) return absl::OkStatus();
+  const bool both_rounds = gallery_->HasRound(0) && gallery_->HasRound(counters_.step);
+  if (!gallery_->can_draw() || !both_rounds) return absl::OkStatus();
   const absl::StatusOr<std::string> sheet = gallery_->WriteSheet(counters_.step);
   if (sheet.ok()) {
     reporter_->SampleReady(counters_.step, *sheet);

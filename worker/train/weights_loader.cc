@@ -55,7 +55,7 @@ void WeightsLoader::Prepare(const offload::SwapPlan& plan) {
     to_load_.push_back(!StaysInFile(plan.blocks[i]));
     if (to_load_.back()) total_bytes_ += job_->profile.blocks[i].bytes;
   }
-  if (options_.masters_fd >= 0) OpenShared();
+  if (!options_.masters_fds.empty()) OpenShared();
   if (std::any_of(plan.blocks.begin(), plan.blocks.end(), StaysInFile)) {
     if (job_->weights->file_bytes_per_second() == 0) job_->weights->ChooseReadMode();
     notes_.push_back(
@@ -79,15 +79,20 @@ void WeightsLoader::WillNeed(int block) {
 }
 
 void WeightsLoader::OpenShared() {
-  const absl::StatusOr<std::string> key = SharedMastersKey(job_->config, *job_->weights);
+  const absl::StatusOr<std::string> key =
+      SharedMastersKey(job_->config, *job_->weights, job_->model);
   if (key.ok() && key->empty()) return;
   absl::Status status = key.status();
   if (status.ok()) {
     std::vector<int64_t> sizes;
     for (const offload::BlockProfile& block : job_->profile.blocks) sizes.push_back(block.bytes);
-    auto shared = offload::SharedMasters::Open(options_.masters_fd, *key, sizes);
-    status = shared.status();
-    if (shared.ok()) shared_ = *std::move(shared);
+    for (const int fd : options_.masters_fds) {
+      auto shared = offload::SharedMasters::Open(fd, *key, sizes);
+      status = shared.status();
+      if (!shared.ok()) continue;  // for the job settled otherwise
+      shared_ = *std::move(shared);
+      break;
+    }
   }
   if (!status.ok()) {
     notes_.push_back(absl::StrCat("weights are not shared with other jobs: ", status.message()));

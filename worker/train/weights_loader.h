@@ -25,7 +25,9 @@
 namespace blockswap::worker {
 
 struct LoadOptions {
-  int masters_fd = -1;  // memory of the server to share weights in, see base::MasterFile; -1: none
+  // Memory of the server to share weights in, see base::MasterFile: one for each way the job may
+  // have settled what its blocks hold. Empty: none.
+  std::vector<int> masters_fds;
   // Called with bytes of blocks that are in place, out of all, as they come; on the caller's
   // thread.
   std::function<void(int64_t done, int64_t total)> progress = nullptr;

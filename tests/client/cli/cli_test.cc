@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/client/cli/cli_fixture.h"
 #include "tests/fakes/fake_service.h"
 
 namespace blockswap::cli {
@@ -24,11 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::StreamScript;
-
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
 
 v1::JobEvent StateEvent(v1::JobState state, const std::string& token) {
   v1::JobEvent event;
@@ -46,47 +42,14 @@ v1::JobEvent TerminalEnd() {
   return event;
 }
 
-class CliTest : public ::testing::Test {
+class CliTest : public CliFixture {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/blockswap-cli-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-    service_ = std::make_unique<FakeService>(directory_);
-    service_->plan.set_text("6 blocks, 4 streamed");
-    file_ = directory_ + "/job.yaml";
-    WriteFile("name: digits\ntraining: {max_steps: 300}\n");
-  }
-  void TearDown() override {
-    service_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
-  void WriteFile(const std::string& text) const { std::ofstream(file_) << text; }
-
-  Result Run(const std::vector<std::string>& words) const {
-    std::ostringstream out, err;
-    Surroundings surroundings;
-    surroundings.out = &out;
-    surroundings.err = &err;
-    surroundings.server_variable = service_->target();
-    surroundings.handles_interrupts = false;
-    Result result;
-    result.code = RunCli(words, surroundings);
-    result.out = out.str();
-    result.err = err.str();
-    return result;
-  }
-
   // A job that a watch sees end in `state`.
   void Script(v1::JobState state) {
     service_->AddJob("digits-1", state);
     service_->watches = {
         {{StateEvent(v1::JOB_STATE_RUNNING, "t1"), StateEvent(state, "t2"), TerminalEnd()}}};
   }
-
-  std::string directory_, file_;
-  std::unique_ptr<FakeService> service_;
 };
 
 TEST_F(CliTest, SubmitSendsTheSpecWithOverrides) {
@@ -250,8 +213,8 @@ TEST_F(CliTest, PlanShowsWhatMoreAndLessMemoryWouldChange) {
   EXPECT_EQ(result.code, kOk) << result.err;
   EXPECT_THAT(result.out, HasSubstr("6 blocks, 4 streamed"));
   EXPECT_THAT(result.out, ::testing::ContainsRegex("10.0 GiB +- +- +- +does not fit"));
-  EXPECT_THAT(result.out, ::testing::ContainsRegex(
-                              "14.0 GiB +33 +2.250 s +25.0 GiB +a step 12.0 % shorter"));
+  EXPECT_THAT(result.out,
+              ::testing::ContainsRegex("14.0 GiB +33 +2.250 s +25.0 GiB +a step 12.0 % shorter"));
   EXPECT_THAT(result.out, HasSubstr("on device_profiles/rtx4090"));
   const auto json = nlohmann::json::parse(Run({"plan", file_, "-o", "json"}).out);
   ASSERT_EQ(json["alternatives"].size(), 2u);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the command line that need no server.
+#include <cstdlib>
 #include <sstream>
 
 #include "client/cli/arguments.h"
@@ -135,6 +136,19 @@ TEST(EventViewTest, LeavesOutAReasonThatSaysNothingNew) {
   EXPECT_EQ(out.str(), "sample ready: step 4: /out/a.png\nSTARTING  attempt 1 starts on host\n");
 }
 
+TEST(EventViewTest, SaysHowMuchIsLoaded) {
+  std::ostringstream out;
+  EventView view(out, /*is_terminal=*/false, 80, absl::ZeroDuration());
+  v1::JobEvent event;
+  event.set_type(v1::JobEvent::TYPE_PROGRESS);
+  event.mutable_progress()->set_total_steps(10);
+  event.mutable_progress()->set_phase("loading");
+  event.mutable_progress()->set_phase_bytes_done(int64_t{6} << 30);
+  event.mutable_progress()->set_phase_bytes_total(int64_t{12} << 30);
+  view.Show(event);
+  EXPECT_EQ(out.str(), "step 0/10, loading 6.0 GiB of 12.0 GiB\n");
+}
+
 TEST(EventViewTest, TheBarGivesWay) {
   std::ostringstream out;
   {
@@ -179,6 +193,19 @@ TEST(PeopleTextTest, WritesTimesForPeople) {
   time.set_seconds(1000);
   EXPECT_EQ(Ago(time, absl::FromUnixSeconds(1000 + 90000)), "1d 01h ago");
   EXPECT_EQ(Ago(time, absl::FromUnixSeconds(999)), "0s ago") << "clocks may differ a little";
+}
+
+// F130: an hour comes twice when summer time ends; only the zone tells which.
+TEST(PeopleTextTest, TimesSayTheirZone) {
+  const char* zone = std::getenv("TZ");
+  const std::string before = zone == nullptr ? "" : zone;
+  ::setenv("TZ", "Europe/Berlin", /*overwrite=*/1);
+  google::protobuf::Timestamp time;
+  time.set_seconds(1792888200);  // 2026-10-25T00:30:00Z
+  EXPECT_EQ(LocalTime(time), "2026-10-25 02:30:00 CEST");
+  time.set_seconds(time.seconds() + 3600);
+  EXPECT_EQ(LocalTime(time), "2026-10-25 02:30:00 CET");
+  zone == nullptr ? ::unsetenv("TZ") : ::setenv("TZ", before.c_str(), /*overwrite=*/1);
 }
 
 }  // namespace

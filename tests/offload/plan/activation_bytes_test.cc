@@ -49,15 +49,50 @@ TEST(ActivationPeakTest, InputsOnTheHostLeaveTwoUnderWay) {
   ActivationChoice choice;
   choice.num_offloaded = 10;
   const ActivationBytes all = ActivationPeak(TenBlocks(), 1, choice);
+  // The last block's own, which never left, and that of the block before, on its way back.
   EXPECT_EQ(all.device, 20 + 80 + 7);
   EXPECT_EQ(all.host, 100);
   choice.num_offloaded = 5;
   const ActivationBytes half = ActivationPeak(TenBlocks(), 1, choice);
-  EXPECT_EQ(half.device, 50 + 20 + 80 + 7);
+  // Of those that leave the last is still there; none has to come back yet.
+  EXPECT_EQ(half.device, 50 + 10 + 80 + 7);
   EXPECT_EQ(half.host, 50);
-  choice.num_offloaded = 2;  // two are under way anyway
+  choice.num_offloaded = 1;  // it is under way until its backward
   EXPECT_EQ(ActivationPeak(TenBlocks(), 1, choice).device,
             ActivationPeak(TenBlocks(), 1, {}).device);
+}
+
+TEST(ActivationPeakTest, InputsOnTheHostAreOneFewerAroundTheBlocks) {
+  ModelProfile model = TenBlocks();
+  model.edge_activation_bytes = 500;
+  ActivationChoice choice;
+  choice.num_offloaded = 10;
+  EXPECT_EQ(ActivationPeak(model, 1, choice).device, 10 + 500 + 7);
+  choice.num_offloaded = 4;
+  EXPECT_EQ(ActivationPeak(model, 1, choice).device, 70 + 500 + 7);
+}
+
+TEST(ActivationPeakTest, ABlockThatKeepsItsActivationsKeepsItsInputAndTheNextOnes) {
+  ModelProfile model = TenBlocks();
+  model.edge_activation_bytes = 500;
+  ActivationChoice choice;
+  choice.num_offloaded = 10;
+  choice.keeps.assign(10, false);
+  choice.keeps[3] = true;
+  // Inputs of blocks 3, 4 (the output of 3) and 9 (the last to leave).
+  EXPECT_EQ(ActivationPeak(model, 1, choice).device, 30 + 50 + 500 + 7);
+  model.edge_activation_bytes = 0;
+  // In the backward of block 9 that of block 8 comes back as well.
+  EXPECT_EQ(ActivationPeak(model, 1, choice).device, 40 + 50 + 80 + 7);
+}
+
+TEST(ActivationPeakTest, TheLastBlockMayTakeLess) {
+  ModelProfile model = TenBlocks();
+  model.last_block_activation_bytes = 75;
+  // The last block's backward finds ten inputs, that of the block before nine.
+  EXPECT_EQ(ActivationPeak(model, 1, {}).device, 100 + 75 + 7);
+  model.last_block_activation_bytes = 65;
+  EXPECT_EQ(ActivationPeak(model, 1, {}).device, 90 + 80 + 7);
 }
 
 TEST(ActivationPeakTest, BlockMajorHoldsTheInputsOfAllMicroBatches) {

@@ -17,11 +17,26 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 PlanRequest EightBlocks() {
   PlanRequest request = MakeUniformModel(8, 1024).request();
   request.model.boundary_bytes = 2048;
   request.model.adapter_bytes = 2048;
+  return request;
+}
+
+// The same, each of four linears.
+PlanRequest LayeredBlocks() {
+  PlanRequest request = EightBlocks();
+  for (BlockProfile& block : request.model.blocks) {
+    block.tensors = {{0, 256}, {256, 256}, {512, 256}, {768, 256}};
+    for (int i = 0; i < 4; ++i) {
+      block.layers.push_back({{i}, i * 256, 256});
+      block.forward_layers.push_back(i);
+      block.backward_layers.push_back(3 - i);
+    }
+  }
   return request;
 }
 
@@ -78,15 +93,7 @@ TEST(DoesNotFitTest, AFixedCountIsToldThatARingOfOneWouldDo) {
 }
 
 TEST(DoesNotFitTest, OffersOneLinearAtATimeWhereThatFits) {
-  PlanRequest request = EightBlocks();
-  for (BlockProfile& block : request.model.blocks) {
-    block.tensors = {{0, 256}, {256, 256}, {512, 256}, {768, 256}};
-    for (int i = 0; i < 4; ++i) {
-      block.layers.push_back({{i}, i * 256, 256});
-      block.forward_layers.push_back(i);
-      block.backward_layers.push_back(3 - i);
-    }
-  }
+  PlanRequest request = LayeredBlocks();
   request.constraints.vram_budget_bytes = 2048 + 2048 + 512;  // two linears of a block
   const std::string message(Plan(request).status().message());
   EXPECT_THAT(message, HasSubstr("granularity layer with blocks_to_swap 8"));
@@ -137,6 +144,55 @@ TEST(DoesNotFitTest, TheHostBudgetItOffersFits) {
   EXPECT_EQ(offered, 6 * 1024 + 1024) << refused;
   request.constraints.host_budget_bytes = offered;
   EXPECT_TRUE(Plan(request).ok());
+}
+
+// Layers come from memory alone: the answer names the setting and the tier that do not go together.
+TEST(DoesNotFitTest, LayerGranularityWithMastersLeftInTheFileNamesBoth) {
+  PlanRequest request = LayeredBlocks();
+  request.constraints.granularity = Granularity::kLayer;
+  request.constraints.blocks_to_swap = 6;
+  request.constraints.host_budget_bytes = 5000;
+  request.may_stream_from_file = true;
+  const absl::Status refused = Plan(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("host memory too small: needed 6.0 KiB (6144 bytes)"),
+                    HasSubstr("none of which granularity layer can leave in the checkpoint file"),
+                    HasSubstr("would fit: host_budget 6.0 KiB (6144 bytes), or granularity block, "
+                              "which reads from the file what has no room in memory")));
+  // What it offers is planned.
+  request.constraints.granularity = Granularity::kBlock;
+  const absl::StatusOr<SwapPlan> plan = Plan(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GT(plan->prediction.file_bytes, 0);
+  // Where there is no such tier, it is not spoken of.
+  request.constraints.granularity = Granularity::kLayer;
+  request.may_stream_from_file = false;
+  EXPECT_THAT(std::string(Plan(request).status().message()), Not(HasSubstr("file")));
+}
+
+// Each answer names both settings, and what to set instead.
+TEST(ContradictionsTest, LayerGranularityWithExchangeNamesBoth) {
+  PlanRequest request = EightBlocks();
+  request.constraints.granularity = Granularity::kLayer;
+  request.constraints.mode = TransferMode::kExchange;
+  const absl::Status refused = Plan(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("granularity layer"), HasSubstr("mode is exchange"),
+                    HasSubstr("set granularity: block or memory.mode: h2d_only")));
+}
+
+TEST(ContradictionsTest, LayerGranularityWithATrainedBaseNamesBoth) {
+  PlanRequest request = EightBlocks();
+  request.constraints.granularity = Granularity::kLayer;
+  request.constraints.mode = TransferMode::kExchange;
+  request.base_trains = true;
+  const absl::Status refused = Plan(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("granularity layer"), HasSubstr("network.type none"),
+                    HasSubstr("set granularity: block")));
 }
 
 }  // namespace

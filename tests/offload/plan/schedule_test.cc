@@ -220,5 +220,90 @@ TEST(ExchangeScheduleTest, AForwardOnlyPassOfFewBlocksSwapsBackAtTheTail) {
                                               Transfer{5, 0, 5}, Transfer{6, 1, 6}));
 }
 
+// One cycle of `schedule` over `slots` slots, by hand: every visit finds its block, the end is the
+// start.
+void ExpectRuns(const TransferSchedule& schedule, int num_blocks, const std::vector<int>& streamed,
+                int slots) {
+  const NaiveCycle cycle = RunByHand(RingPlan(num_blocks, streamed, slots), schedule);
+  EXPECT_EQ(cycle.absent, 0);
+  EXPECT_EQ(cycle.impossible, 0);
+  EXPECT_EQ(cycle.final_blocks, std::set<int>(schedule.initial.begin(), schedule.initial.end()));
+}
+
+TEST(LeavingScheduleTest, TheLeavingBlocksOfARingGiveTheRing) {
+  const SlotGroup group{.blocks = {0, 1, 2, 3},
+                        .slots = 2,
+                        .cycling = {},
+                        .leave_forward = {0, 1},
+                        .leave_backward = {2, 3}};
+  EXPECT_EQ(LeavingSchedule(4, group), RingSchedule(PassKind::kTraining, 4, group.blocks, 2, 1));
+}
+
+TEST(LeavingScheduleTest, ABlockMayMoveTwiceInAPass) {
+  const SlotGroup group{.blocks = {0, 1, 2, 3},
+                        .slots = 2,
+                        .cycling = {},
+                        .leave_forward = {0, 1},
+                        .leave_backward = {1, 2, 3}};
+  const std::optional<TransferSchedule> schedule = LeavingSchedule(4, group);
+  ASSERT_TRUE(schedule.has_value());
+  EXPECT_EQ(schedule->transfers.size(), 5u);
+  ExpectRuns(*schedule, 4, group.blocks, 2);
+}
+
+TEST(LeavingScheduleTest, TooFewThatLeaveAreNoSchedule) {
+  const SlotGroup group{.blocks = {0, 1, 2, 3},
+                        .slots = 2,
+                        .cycling = {},
+                        .leave_forward = {0},
+                        .leave_backward = {3}};
+  EXPECT_FALSE(LeavingSchedule(4, group).has_value());
+}
+
+TEST(RepeatScheduleTest, EveryMicroBatchMovesTheSame) {
+  const TransferSchedule once = RingSchedule(PassKind::kTraining, 4, {0, 1, 2, 3}, 2, 1);
+  EXPECT_EQ(RepeatSchedule(once, 3), RingSchedule(PassKind::kTraining, 4, {0, 1, 2, 3}, 2, 3));
+}
+
+TEST(DelayTransferTest, TheOneBehindItComesFirst) {
+  const TransferSchedule ring = RingSchedule(PassKind::kTraining, 6, {0, 1, 4, 5}, 2, 1);
+  const std::optional<TransferSchedule> delayed = DelayTransfer(ring, 0, 1);
+  ASSERT_TRUE(delayed.has_value());
+  EXPECT_THAT(delayed->transfers, ElementsAre(Transfer{1, 5, 1}, Transfer{1, 4, 0},
+                                              Transfer{6, 1, 5}, Transfer{7, 0, 4}));
+  ExpectRuns(*delayed, 6, {0, 1, 4, 5}, 2);
+}
+
+TEST(DelayTransferTest, NotPastTheVisitThatNeedsIt) {
+  const TransferSchedule ring = RingSchedule(PassKind::kTraining, 4, {0, 1, 2, 3}, 1, 1);
+  EXPECT_EQ(DelayTransfer(ring, 0, 1), std::nullopt);
+  EXPECT_EQ(DelayTransfer(ring, ring.transfers.size() - 1, 1), std::nullopt);
+}
+
+TEST(SwapLoadsTest, EachComesForTheOther) {
+  const TransferSchedule ring = RingSchedule(PassKind::kTraining, 6, {0, 1, 4, 5}, 2, 1);
+  const std::optional<TransferSchedule> swapped = SwapLoads(ring, 0, 1);
+  ASSERT_TRUE(swapped.has_value());
+  EXPECT_THAT(swapped->transfers, ElementsAre(Transfer{0, 5, 0}, Transfer{1, 4, 1},
+                                              Transfer{6, 1, 5}, Transfer{7, 0, 4}));
+  ExpectRuns(*swapped, 6, {0, 1, 4, 5}, 2);
+}
+
+// The other block is on the device from the start, where that takes no slot more.
+TEST(SwapLoadsTest, NeverNeedsAnotherSlot) {
+  const TransferSchedule ring = RingSchedule(PassKind::kTraining, 5, {0, 1, 2, 3, 4}, 2, 1);
+  int swaps = 0;
+  for (size_t i = 0; i < ring.transfers.size(); ++i) {
+    for (size_t j = i + 1; j < ring.transfers.size(); ++j) {
+      const std::optional<TransferSchedule> swapped = SwapLoads(ring, i, j);
+      if (!swapped.has_value()) continue;
+      ++swaps;
+      EXPECT_EQ(swapped->initial.size(), ring.initial.size());
+      ExpectRuns(*swapped, 5, {0, 1, 2, 3, 4}, 2);
+    }
+  }
+  EXPECT_GT(swaps, 0);
+}
+
 }  // namespace
 }  // namespace blockswap::offload

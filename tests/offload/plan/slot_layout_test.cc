@@ -44,7 +44,7 @@ TEST(LayoutSlotsTest, ListsThatExchangeAmongThemselvesHaveSlotsOfTheirSize) {
   const SwapPlan plan = *Plan(request);
   const SlotLayout layout = LayoutSlots(plan, request.model.blocks);
   EXPECT_THAT(layout.slots, ElementsAre(1024, 1024, 1024, 512, 512, 512));
-  EXPECT_THAT(layout.host_buffers, ElementsAre(1024, 512, 512, 512, 512, 1024));
+  EXPECT_THAT(layout.host_buffers, ElementsAre(1024, 512, 512, 512, /*spare=*/512, 512, 1024));
   EXPECT_EQ(plan.prediction.ring_bytes, layout.slot_bytes());
   EXPECT_EQ(plan.prediction.pinned_bytes, layout.host_bytes());
 }
@@ -58,7 +58,7 @@ TEST(LayoutSlotsTest, BlocksOfManySizesShareSlotsOfTheLargest) {
   request.constraints.blocks_to_swap = 4;
   const SlotLayout layout = LayoutSlots(*Plan(request), request.model.blocks);
   EXPECT_THAT(layout.slots, ElementsAre(1536, 1536));
-  EXPECT_EQ(layout.host_buffers, std::vector<int64_t>(5, 1536));
+  EXPECT_EQ(layout.host_buffers, std::vector<int64_t>(/*away and spare=*/4 + 2, 1536));
 }
 
 TEST(LayoutSlotsTest, TwoSizesThatExchangeWithEachOtherShareSlots) {

@@ -64,6 +64,26 @@ TEST(SimulateCycleTest, ExchangeWaitsForTheWriteBack) {
   EXPECT_DOUBLE_EQ(times.cycle, 6.0 + 2 * 20.0);
 }
 
+TEST(SimulateCycleTest, ExchangeWaitsForASpareHostBuffer) {
+  // Two blocks go down and two come up, twice a cycle.
+  TransferSchedule schedule;
+  schedule.visits = {0, 1, 2, 3};
+  schedule.transfers = {{1, 2, 0}, {1, 3, 1}, {3, 0, 2}, {3, 1, 3}};
+  schedule.initial = {0, 1};
+  BlockCosts costs = UniformCosts(4, 0.0, 0.0, 10.0);
+  const auto cycle = [&] {
+    return SimulateCycle(schedule, PassKind::kForwardOnly, TransferMode::kExchange, costs).cycle;
+  };
+  // The second goes down while the first comes up.
+  EXPECT_DOUBLE_EQ(cycle(), 60.0);
+  costs.host_buffer.assign(4, 4096);
+  costs.spare_buffers = {4096, 4096};
+  EXPECT_DOUBLE_EQ(cycle(), 60.0);
+  // It needs the buffer of the first, and that is being read.
+  costs.spare_buffers = {4096};
+  EXPECT_DOUBLE_EQ(cycle(), 80.0);
+}
+
 // facts/swap_sim.py: 60 blocks, 20 to 56 streamed, copies 0.25 to 4 times the compute, equal and
 // unequal blocks.
 TEST(SimulateCycleTest, EvenPlacementReachesItsBoundAndBeatsTheTail) {

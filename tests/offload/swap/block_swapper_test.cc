@@ -95,6 +95,8 @@ TEST_F(BlockSwapperTest, AStepMovesTwoTimesStreamedMinusRingBlocksAndNothingBack
   Step();
   const SwapStats after = swapper_->stats();
   EXPECT_EQ(after.h2d_bytes - before.h2d_bytes, (2 * 5 - 2 * 2) * kBytes);
+  // Nothing but blocks went up: the device counts the same.
+  EXPECT_EQ(after.h2d_link_bytes - before.h2d_link_bytes, after.h2d_bytes - before.h2d_bytes);
   EXPECT_EQ(after.h2d_transfers - before.h2d_transfers, 6);
   EXPECT_EQ(after.d2h_bytes, 0);
   EXPECT_EQ(after.hits + after.late - before.hits - before.late, 10);
@@ -265,6 +267,38 @@ TEST_F(BlockSwapperTest, TooSmallABudgetIsOutOfMemoryNotACrash) {
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(device_->ledger().Snapshot().total_bytes, 0);
+}
+
+// Without a second spare buffer a block on its way down would wait for the one that came up last:
+// the copies of a step would take the time of both directions together.
+TEST(BlockSwapperExchangeTest, BlocksGoDownWhileOthersComeUp) {
+  const FakeModel model = MakeUniformModel(12, 100'000);
+  SimulatedDeviceOptions options;
+  options.h2d_bytes_per_second = options.d2h_bytes_per_second = 1e9;  // 0.1 ms a block
+  options.latency = absl::ZeroDuration();
+  SimulatedDevice device(options);
+  const SwapPlan plan = MakePlan(
+      model, {.mode = TransferMode::kExchange, .blocks_to_swap = 6, .policy = PinPolicy::kAuto});
+  const auto swapper = *BlockSwapper::Create(&device, plan, model.blocks, model.reader());
+  const auto step = [&] {
+    ASSERT_TRUE(swapper->BeginPass(PassKind::kTraining).ok());
+    for (size_t visit = 0; visit < plan.training.visits.size(); ++visit) {
+      const int block = plan.training.visits[visit];
+      const BlockLease lease = *swapper->Acquire(
+          block, visit < model.blocks.size() ? Direction::kForward : Direction::kBackward);
+      ASSERT_TRUE(device.NoteComputeUse(*lease.Get(0), absl::Microseconds(20)).ok());
+    }
+  };
+  step();
+  const absl::Duration begin = device.compute_time();
+  const SwapStats before = swapper->stats();
+  for (int i = 0; i < 3; ++i) step();
+  const SwapStats after = swapper->stats();
+  const absl::Duration copies =
+      (after.h2d_busy - before.h2d_busy) + (after.d2h_busy - before.d2h_busy);
+  EXPECT_GT(copies, absl::Milliseconds(6));
+  EXPECT_LT(device.compute_time() - begin, 0.7 * copies);
+  EXPECT_TRUE(device.violations().empty()) << device.violations().front();
 }
 
 }  // namespace

@@ -112,6 +112,32 @@ TEST(EventHubTest, NoProgressFollowsTheEnd) {
   EXPECT_EQ(sink->WaitForEvents(2).back()->state, JobState::kSucceeded);
 }
 
+// F118: progress of a worker that died would show the job running while it recovers.
+TEST(EventHubTest, NoProgressFollowsAnotherStateOrAttempt) {
+  EventHub hub({std::chrono::hours(1), std::chrono::milliseconds(5)});
+  auto sink = std::make_shared<RecordingSink>();
+  hub.Subscribe(sink, 0);
+  const auto running = [](int64_t step, int attempt) {
+    EventRecord event = ProgressAt(step);
+    event.state = JobState::kRunning;
+    event.attempt = attempt;
+    return event;
+  };
+  hub.PublishProgress(running(1, 1));
+  sink->WaitForEvents(1);
+  hub.PublishProgress(running(2, 1));  // waits for its hour
+  hub.Publish({Stored(1, JobState::kRecovering)});
+  hub.PublishProgress(running(3, 1));  // taken before the state, published after it
+  EventRecord again = Stored(2, JobState::kRunning);
+  again.attempt = 2;
+  hub.Publish({again});
+  hub.PublishProgress(running(3, 1));
+  hub.Shutdown();
+  for (const SharedEvent& event : sink->WaitForEvents(3)) {
+    EXPECT_TRUE(event->sequence != 0 || event->progress->step == 1);
+  }
+}
+
 TEST(EventHubTest, SinkThatIsGoneIsForgotten) {
   EventHub hub(Quick());
   auto kept = std::make_shared<RecordingSink>();

@@ -82,7 +82,8 @@ class ServerMetricsTest : public ::testing::Test {
 TEST_F(ServerMetricsTest, FiveThousandJobsLeaveAsManySeriesAsFifty) {
   for (int job = 0; job < 50; ++job) RunOneStepJob(metrics_, job);
   const int64_t series = metrics_.CountSeries();
-  const int64_t resident = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
+  [[maybe_unused]] const int64_t resident =
+      base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
   std::map<std::string, double> before = Counters(metrics_.Render());
   for (int job = 50; job < 5000; ++job) {
     RunOneStepJob(metrics_, job);
@@ -93,8 +94,11 @@ TEST_F(ServerMetricsTest, FiveThousandJobsLeaveAsManySeriesAsFifty) {
   }
   EXPECT_EQ(metrics_.CountSeries(), series);
   EXPECT_LT(series, 2000);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A sanitizer keeps what was freed, to see that nobody uses it.
   const int64_t grown = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0) - resident;
   EXPECT_LT(grown, int64_t{8} << 20);
+#endif
   EXPECT_EQ(Counters(metrics_.Render())["blockswap_train_steps_total{slot=\"host\"}"], 5000);
   EXPECT_EQ(
       Counters(metrics_.Render())["blockswap_swap_bytes_total{direction=\"h2d\",slot=\"host\"}"],
@@ -140,10 +144,11 @@ TEST_F(ServerMetricsTest, PeaksStayUntilTheSlotsNextAttempt) {
     EXPECT_NE(at, std::string::npos) << series;
     return at == std::string::npos ? -1.0 : std::atof(text.c_str() + at + series.size() + 2);
   };
-  const std::string peak = "blockswap_worker_device_memory_peak_bytes{kind=\"ring\",slot=\"host\"}";
+  const std::string peak =
+      "blockswap_worker_device_memory_use_peak_bytes{purpose=\"ring\",slot=\"host\"}";
   const std::vector<std::string> of_the_moment = {
-      "blockswap_worker_device_memory_bytes{kind=\"ring\",slot=\"host\"}",
-      "blockswap_worker_memory_plan_bytes{slot=\"host\",what=\"ring\"}",
+      "blockswap_worker_device_memory_use_bytes{purpose=\"ring\",slot=\"host\"}",
+      "blockswap_worker_memory_plan_bytes{slot=\"host\",what=\"ring\",where=\"device\"}",
       "blockswap_worker_device_memory_budget_bytes{slot=\"host\"}",
       "blockswap_worker_host_memory_bytes{kind=\"rss\",slot=\"host\"}",
       "blockswap_worker_host_memory_bytes{kind=\"pinned\",slot=\"host\"}",
@@ -176,32 +181,71 @@ TEST_F(ServerMetricsTest, AnAttemptLeavesTheOtherSlotsMemoryAlone) {
   EXPECT_FALSE(before.empty());
 }
 
-TEST_F(ServerMetricsTest, EveryStateIsThereFromTheStart) {
-  const std::string text = metrics_.Render();
-  for (const char* state : {"queued", "starting", "running", "suspending", "suspended",
-                            "recovering", "cancelling", "succeeded", "failed", "cancelled"}) {
-    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("blockswap_jobs{state=\"", state, "\"} 0")))
-        << state;
-  }
-}
-
-TEST_F(ServerMetricsTest, PromtoolFindsNothingWrong) {
-  if (::access("/usr/bin/promtool", X_OK) != 0) GTEST_SKIP() << "promtool is not installed";
-  RunOneStepJob(metrics_, 1);
-  metrics_.SetHost(base::ReadHostFacts());
-  metrics_.SetStorage("state", {1, 2});
-  metrics_.SchedulerPass(0.1);
-  metrics_.StoreTransaction(true, 0.1);
+// What promtool says about the text; empty when nothing is wrong.
+std::string Promtool(const std::string& text) {
   TemporaryDirectory directory;
   const std::string file = directory.path() + "/metrics";
-  std::ofstream(file) << metrics_.Render();
+  std::ofstream(file) << text;
   const std::string command =
       absl::StrCat("promtool check metrics < ", file, " > ", file, ".out 2>&1");
   const int result = std::system(command.c_str());
   std::stringstream output;
   output << std::ifstream(file + ".out").rdbuf();
-  EXPECT_EQ(result, 0) << output.str();
-  EXPECT_EQ(output.str(), "");
+  return result == 0 ? output.str() : absl::StrCat("exit status ", result, ": ", output.str());
+}
+
+TEST_F(ServerMetricsTest, PromtoolFindsNothingWrong) {
+  if (::access("/usr/bin/promtool", X_OK) != 0) GTEST_SKIP() << "promtool is not installed";
+  RunOneStepJob(metrics_, 1);
+  metrics_.SchedulerPass(0.1);
+  metrics_.StoreTransaction(true, 0.1);
+  EXPECT_EQ(Promtool(metrics_.Render()), "");
+}
+
+// F051: one label may not cost the whole scrape, and its value round-trips.
+TEST_F(ServerMetricsTest, LabelsOfAnyTextLeaveThePageReadable) {
+  if (::access("/usr/bin/promtool", X_OK) != 0) GTEST_SKIP() << "promtool is not installed";
+  const std::pair<std::string, std::string> texts[] = {
+      {"a \"quote\"", "a \\\"quote\\\""},
+      {"back\\slash", "back\\\\slash"},
+      {"line\nfeed", "line\\nfeed"},
+      {"tab\there", "tab\there"},
+      {"crab \xf0\x9f\xa6\x80", "crab \xf0\x9f\xa6\x80"},
+      {"bad \xff byte", "bad ? byte"},
+      {std::string(10240, 'x'), std::string(10240, 'x')}};
+  for (const auto& [text, escaped] : texts) {
+    metrics_.slots().WorkerStarted({"host", text, "host", "", text, 1});
+    const std::string page = metrics_.Render();
+    EXPECT_EQ(Promtool(page), "") << text;
+    EXPECT_TRUE(absl::StrContains(page, absl::StrCat("job=\"", escaped, "\""))) << text;
+    EXPECT_TRUE(absl::StrContains(page, absl::StrCat("model=\"", escaped, "\""))) << text;
+  }
+}
+
+TEST_F(ServerMetricsTest, RefusedCallersCountByKnownReasonsOnly) {
+  metrics_.AuthFailed("token_expired");
+  metrics_.AuthFailed("token_expired");
+  metrics_.AuthFailed("made up \"");
+  std::map<std::string, double> counters = Counters(metrics_.Render());
+  EXPECT_EQ(counters["blockswap_auth_failures_total{reason=\"token_expired\"}"], 2);
+  EXPECT_EQ(counters["blockswap_auth_failures_total{reason=\"other\"}"], 1);
+}
+
+TEST_F(ServerMetricsTest, SamplingIsAPhaseFromItsBeginToItsEnd) {
+  const SteadyTime begin{std::chrono::seconds(100)};
+  metrics_.slots().Phase("host", "sampling", begin);
+  metrics_.slots().Phase("host", "training", begin + std::chrono::seconds(3));
+  metrics_.slots().Phase("host", "checkpoint", begin + std::chrono::seconds(9));
+  EXPECT_EQ(
+      Counters(
+          metrics_.Render())["blockswap_train_phase_seconds_total{phase=\"sample\",slot=\"host\"}"],
+      3);
+}
+
+TEST_F(ServerMetricsTest, TextIsMadeAnewOnlyWhenItIsOlder) {
+  const auto first = metrics_.RenderAtMost(std::chrono::hours(1));
+  EXPECT_EQ(metrics_.RenderAtMost(std::chrono::hours(1)), first);
+  EXPECT_NE(metrics_.RenderAtMost(std::chrono::milliseconds(0)), first);
 }
 
 }  // namespace

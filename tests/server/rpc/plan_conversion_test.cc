@@ -3,8 +3,13 @@
 
 #include <limits>
 
+#include <string>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
 #include "offload/plan/planner.h"
+#include "server/rpc/status_conversion.h"
 
 namespace blockswap::server {
 namespace {
@@ -51,6 +56,57 @@ TEST(PlanToProtoTest, AnUnknownTimeIsAbsentAndNoInstant) {
   EXPECT_FALSE(out.has_step_time());
   EXPECT_FALSE(out.has_stall_time());
   EXPECT_FALSE(out.has_bound_time());
+}
+
+google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  EXPECT_TRUE(details.ParseFromString(ToGrpcStatus(status).error_details()));
+  EXPECT_TRUE(details.details_size() > 0 && details.details(0).UnpackTo(&info));
+  return info;
+}
+
+TEST(WillNotFitTest, TellsNeedAndHaveOfTheDeviceBesideTheText) {
+  offload::PlanRequest request = Request();
+  request.constraints.vram_budget_bytes = 100;
+  const auto plan = offload::Plan(request);
+  ASSERT_FALSE(plan.ok());
+  const google::rpc::ErrorInfo info = InfoOf(WillNotFit(plan.status(), "cuda-0"));
+  EXPECT_EQ(info.reason(), "WILL_NOT_FIT");
+  EXPECT_EQ(info.metadata().at("device"), "cuda-0");
+  EXPECT_EQ(info.metadata().at("resource"), "device_memory");
+  EXPECT_EQ(info.metadata().at("have"), "100");
+  const std::string message(plan.status().message());
+  EXPECT_NE(message.find(info.metadata().at("need") + " bytes"), std::string::npos) << message;
+  EXPECT_NE(message.find(info.metadata().at("would_fit")), std::string::npos) << message;
+  // What it says it needs is enough.
+  request.constraints.vram_budget_bytes = std::stoll(info.metadata().at("need"));
+  request.constraints.ring_size = 1;
+  EXPECT_TRUE(offload::Plan(request).ok()) << offload::Plan(request).status();
+}
+
+TEST(WillNotFitTest, TellsWhichMemoryOfTheHostIsShort) {
+  offload::PlanRequest request = Request();
+  request.constraints.host_budget_bytes = 1000;
+  google::rpc::ErrorInfo info = InfoOf(WillNotFit(offload::Plan(request).status(), "host"));
+  EXPECT_EQ(info.metadata().at("resource"), "host_memory");
+  EXPECT_EQ(info.metadata().at("need"), "4096");
+  EXPECT_EQ(info.metadata().at("have"), "1000");
+  request = Request();
+  request.constraints.pin_policy = offload::PinPolicy::kRequired;
+  request.lockable_bytes = 4095;
+  info = InfoOf(WillNotFit(offload::Plan(request).status(), "host"));
+  EXPECT_EQ(info.metadata().at("resource"), "locked_memory");
+  EXPECT_EQ(info.metadata().at("need"), "4096");
+  EXPECT_EQ(info.metadata().at("have"), "4095");
+  // And where every block has to stay.
+  request = Request();
+  request.constraints.blocks_to_swap.reset();
+  request.constraints.checkpointing = offload::Toggle::kOff;
+  request.constraints.vram_budget_bytes = 5000;
+  info = InfoOf(WillNotFit(offload::Plan(request).status(), "host"));
+  EXPECT_EQ(info.metadata().at("resource"), "device_memory");
+  EXPECT_EQ(info.metadata().at("need"), "6144");
 }
 
 TEST(AlternativeToProtoTest, SaysWhatEachWouldChange) {

@@ -38,6 +38,16 @@ TEST(TokensTest, OneKindIsNotTakenForTheOther) {
   EXPECT_FALSE(kMaker.ParseResumeToken(kMaker.PageToken(1, "s"), "s").ok());
 }
 
+TEST(TokensTest, PageTokenKeepsAnyTextAsItsKey) {
+  for (const std::string key : {"", "a.b.c", "17 5 na\xc3\xafve name", "\n"}) {
+    const std::string token = kMaker.TextPageToken(key, "s");
+    const auto parsed = kMaker.ParseTextPageToken(token, "s");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, key);
+    EXPECT_EQ(ReasonOf(kMaker.ParseTextPageToken(token, "t").status()), "PAGE_TOKEN_INVALID");
+  }
+}
+
 TEST(TokensTest, TokenOfAnotherStoreHasExpired) {
   const auto parsed =
       kMaker.ParseResumeToken(TokenMaker("epoch-2", "secret2").ResumeToken(7, "s"), "s");

@@ -327,15 +327,6 @@ TEST_F(TrainingServiceTest, MetricPointsHoldEachStepsOwnBytesAndStall) {
   }
 }
 
-TEST_F(TrainingServiceTest, WhatIsNotThereYetSaysSo) {
-  grpc::ClientContext context;
-  v1::DeleteJobRequest request;
-  google::protobuf::Empty response;
-  const grpc::Status status = server_->training().DeleteJob(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_TRUE(absl::StrContains(status.error_message(), "DeleteJob"));
-}
-
 TEST_F(TrainingServiceTest, TooLargeRequestIsRefusedByItsLimit) {
   v1::CreateJobRequest request = server_->Request("digits", "");
   request.mutable_spec()->mutable_model()->set_weights(std::string(300 << 10, 'w'));

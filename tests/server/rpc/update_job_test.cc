@@ -195,5 +195,56 @@ TEST_F(UpdateJobTest, UnknownJobIsNotFound) {
   EXPECT_EQ(Update(Budget(nobody, "1GiB"), &job).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(UpdateJobTest, HoldsAndDeadlinesChangeWhileAJobWaits) {
+  v1::UpdateJobRequest request;
+  request.mutable_job()->set_name(waiting_.name());
+  request.mutable_job()->mutable_spec()->set_hold(true);
+  request.mutable_job()->mutable_spec()->set_deadline("2h");
+  request.mutable_update_mask()->add_paths("hold");
+  request.mutable_update_mask()->add_paths("spec.deadline");
+  v1::Job job;
+  const grpc::Status status = Update(request, &job);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(job.spec().hold());
+  EXPECT_EQ(job.deadline_time().seconds() - job.create_time().seconds(), 2 * 3600);
+  EXPECT_TRUE(server_->daemon().store().GetJob(waiting_.name().substr(5))->held);
+  // What the request leaves out goes back to its default.
+  request.mutable_job()->mutable_spec()->clear_hold();
+  request.mutable_job()->mutable_spec()->clear_deadline();
+  ASSERT_TRUE(Update(request, &job).ok());
+  EXPECT_FALSE(job.spec().hold());
+  EXPECT_FALSE(job.has_deadline_time());
+  request.mutable_job()->mutable_spec()->set_deadline("yesterday");
+  const grpc::Status bad = Update(request, &job);
+  ASSERT_EQ(ErrorViolations(bad).field_violations_size(), 1);
+  EXPECT_EQ(ErrorViolations(bad).field_violations(0).field(), "deadline");
+}
+
+TEST_F(UpdateJobTest, EtagStaysWhileAJobOnlyMakesProgress) {
+  const v1::Job before = server_->Get(running_.name());
+  v1::UpdateJobRequest request = Budget(running_, "10GiB");
+  request.mutable_job()->set_etag(before.etag());
+  v1::Job job;
+  ASSERT_TRUE(Update(request, &job).ok());
+  EXPECT_NE(job.etag(), before.etag());
+  EXPECT_EQ(ErrorReason(Update(request, &job)), "ETAG_MISMATCH");
+}
+
+TEST_F(UpdateJobTest, WhatOnlyARunningJobCanDoIsRefusedToOthers) {
+  grpc::ClientContext checkpoint_context, prompts_context;
+  v1::CheckpointJobRequest checkpoint;
+  checkpoint.set_name(waiting_.name());
+  v1::Job job;
+  const grpc::Status waits =
+      server_->training().CheckpointJob(&checkpoint_context, checkpoint, &job);
+  EXPECT_EQ(waits.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ErrorReason(waits), "INVALID_STATE");
+  v1::SampleJobRequest sample;
+  sample.set_name(running_.name());
+  const grpc::Status nothing = server_->training().SampleJob(&prompts_context, sample, &job);
+  EXPECT_EQ(nothing.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ErrorReason(nothing), "NO_PROMPTS");
+}
+
 }  // namespace
 }  // namespace blockswap::server

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -69,6 +70,52 @@ TEST_F(WatchStreamTest, SnapshotThenEndThenChanges) {
   EXPECT_EQ(event.type(), v1::JobEvent::TYPE_CREATED);
   EXPECT_EQ(event.job(), "jobs/made-3");
   context.TryCancel();
+}
+
+// F118: a watch that begins while a job changes shows it once, and from there each change once.
+TEST_F(WatchStreamTest, ChangesFollowTheSnapshotWithoutGapOrRepetition) {
+  Start();
+  JobStore& store = server_->daemon().store();
+  ASSERT_TRUE(store.SetQueuePause(QueuePause{}).ok());
+  JobRecord job;
+  job.id = job.uid = "busy";
+  ASSERT_TRUE(store.CreateJob(job, "", "", 1000000).ok());
+  std::atomic<bool> done{false};
+  std::thread changes([&store, &done] {
+    while (!done) {
+      EXPECT_TRUE(store
+                      .UpdateJob("busy",
+                                 [](JobRecord& current, JobChange&) {
+                                   current.state = current.state == JobState::kQueued
+                                                       ? JobState::kSuspended
+                                                       : JobState::kQueued;
+                                   current.state_reason = "TURNED";
+                                   return absl::OkStatus();
+                                 })
+                      .ok());
+    }
+  });
+  for (int watch = 0; watch < 100; ++watch) {
+    grpc::ClientContext context;
+    v1::WatchJobsRequest request;
+    request.set_include_snapshot(true);
+    if (watch % 2 == 0) request.set_job("jobs/busy");
+    const EventReader stream = Watch(context, request);
+    v1::JobState last = v1::JOB_STATE_UNSPECIFIED;
+    v1::JobEvent event;
+    for (int states = 0; states < 4 && stream->Read(&event);) {
+      // The scheduler says meanwhile why a job waits, which changes no state.
+      const bool is_snapshot = event.type() == v1::JobEvent::TYPE_SNAPSHOT;
+      if (!is_snapshot && event.reason() != "TURNED") continue;
+      EXPECT_NE(event.state(), last) << "watch " << watch << ", state " << states;
+      last = event.state();
+      ++states;
+    }
+    EXPECT_NE(last, v1::JOB_STATE_UNSPECIFIED);
+    context.TryCancel();
+  }
+  done = true;
+  changes.join();
 }
 
 TEST_F(WatchStreamTest, ResumedStreamMissesNothingAndRepeatsNothing) {

@@ -4,10 +4,13 @@
 
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <deque>
 
+#include "server/base/random_text.h"
 #include "server/rpc/rpc_server.h"
+#include "server/supervisor/process_identity.h"
 #include "tests/server/testing/temporary_directory.h"
 
 namespace blockswap::server {
@@ -56,7 +59,7 @@ class WorkerServiceTest : public ::testing::Test {
     server_ = *std::move(server);
     stub_ = v1::WorkerService::NewStub(grpc::CreateChannel(
         "unix:" + service_.socket_path(), grpc::experimental::LocalCredentials(UDS)));
-    service_.Expect(key_, "uid", "token", observer_);
+    service_.Expect({key_, "uid", ToHex(Sha256("token"))}, observer_);
   }
   void TearDown() override { service_.Forget(key_); }
   static v1::WorkerMessage Hello(const std::string& token, int protocol = 1) {
@@ -93,10 +96,20 @@ class WorkerServiceTest : public ::testing::Test {
 TEST_F(WorkerServiceTest, StrangersAreRefused) {
   EXPECT_EQ(Refusal(Hello("wrong")), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Refusal(Hello("")), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(Refusal(Hello("token", /*protocol=*/2)), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Refusal(Hello("wrong", /*protocol=*/2)), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Refusal(Warning(1)), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Refusal(v1::WorkerMessage()), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(observer_.waiting(), 0u);
+}
+
+TEST_F(WorkerServiceTest, OurOwnWorkerOfAnotherReleaseIsRefusedAndItsAttemptHearsOfIt) {
+  for (const int protocol : {0, 2}) {
+    EXPECT_EQ(Refusal(Hello("token", protocol)), grpc::StatusCode::INVALID_ARGUMENT);
+    const auto update = observer_.Next().update;
+    ASSERT_TRUE(std::holds_alternative<DetachedUpdate>(update));
+    EXPECT_NE(std::get<DetachedUpdate>(update).fault.find("must be of one release"),
+              std::string::npos);
+  }
 }
 
 TEST_F(WorkerServiceTest, NextMessageIsReadWhenTheLastIsStored) {
@@ -223,6 +236,41 @@ TEST_F(WorkerServiceTest, ForgottenAttemptIsOver) {
   }
   EXPECT_FALSE(stream->Finish().ok());
   EXPECT_EQ(Refusal(Hello("token")), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(WorkerServiceTest, ATokenIsOfNoUseOutsideTheWorkersSession) {
+  service_.Forget(key_);
+  // Somebody who does not say which process it is, and one of another session.
+  service_.Expect({key_, "uid", ToHex(Sha256("token")), /*pid=*/::getsid(0) + 1}, observer_);
+  v1::WorkerMessage hello = Hello("token");
+  EXPECT_EQ(Refusal(hello), grpc::StatusCode::UNAUTHENTICATED);
+  hello.mutable_hello()->set_pid(::getpid());
+  hello.mutable_hello()->set_process_start_time(ProcessStartTime(::getpid()));
+  hello.mutable_hello()->set_boot_id(BootId());
+  EXPECT_EQ(Refusal(hello), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(observer_.waiting(), 0u);
+}
+
+TEST_F(WorkerServiceTest, AnAdoptedWorkerRepeatsOnlyWhatNoServerHasStored) {
+  service_.Forget(key_);
+  service_.Expect({key_, "uid", ToHex(Sha256("token")), /*pid=*/0, /*last_sequence=*/5}, observer_);
+  // Asked for before it is there.
+  WorkerCommand checkpoint;
+  checkpoint.kind = CommandKind::kCheckpoint;
+  service_.Send(key_, checkpoint);
+  grpc::ClientContext context;
+  const std::unique_ptr<Stream> stream = stub_->Attach(&context);
+  stream->Write(Hello("token"));
+  v1::ServerMessage answer;
+  ASSERT_TRUE(stream->Read(&answer));
+  EXPECT_EQ(answer.welcome().last_sequence_seen(), 5);
+  ASSERT_TRUE(stream->Read(&answer));
+  EXPECT_TRUE(answer.has_checkpoint());
+  EXPECT_TRUE(std::holds_alternative<AttachedUpdate>(observer_.Next().update));
+  stream->Write(Warning(5));
+  stream->Write(Warning(6));
+  EXPECT_EQ(observer_.Next().sequence, 6);
+  context.TryCancel();
 }
 
 }  // namespace

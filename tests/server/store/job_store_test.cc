@@ -102,9 +102,9 @@ TEST_F(JobStoreTest, JobSurvivesReopening) {
   const auto attempts = store_->ListAttempts(job.uid);
   ASSERT_TRUE(attempts.ok() && attempts->size() == 1);
   EXPECT_EQ(attempts->at(0).pid, 42);
-  const auto points = store_->ListMetricPoints(job.uid, 0, 100);
-  ASSERT_TRUE(points.ok() && points->size() == 1);
-  EXPECT_TRUE(std::isinf(points->at(0).grad_norm));
+  const auto points = store_->ListMetricPoints(job.uid, {0, 0, 100});
+  ASSERT_TRUE(points.ok() && points->points.size() == 1);
+  EXPECT_TRUE(std::isinf(points->points.at(0).grad_norm));
   EXPECT_EQ(store_->ListCheckpoints(job.uid)->size(), 1u);
 }
 
@@ -208,12 +208,13 @@ TEST_F(JobStoreTest, MetricPointsAreThinnedEvenlyAndKeepTheLast) {
                                 return absl::OkStatus();
                               })
                   .ok());
-  const auto points = store_->ListMetricPoints(job.uid, 0, 100);
+  const auto points = store_->ListMetricPoints(job.uid, {0, 0, 100});
   ASSERT_TRUE(points.ok());
-  EXPECT_LE(points->size(), 100u);
-  EXPECT_GE(points->size(), 90u);
-  EXPECT_EQ(points->front().step, 1);
-  EXPECT_EQ(points->back().step, 1000);
+  EXPECT_LE(points->points.size(), 100u);
+  EXPECT_GE(points->points.size(), 90u);
+  EXPECT_EQ(points->total, 1000);
+  EXPECT_EQ(points->points.front().step, 1);
+  EXPECT_EQ(points->points.back().step, 1000);
   ASSERT_TRUE(store_
                   ->UpdateJob("one",
                               [](JobRecord&, JobChange& change) {
@@ -221,7 +222,7 @@ TEST_F(JobStoreTest, MetricPointsAreThinnedEvenlyAndKeepTheLast) {
                                 return absl::OkStatus();
                               })
                   .ok());
-  EXPECT_EQ(store_->ListMetricPoints(job.uid, 0, 100)->size(), 10u);
+  EXPECT_EQ(store_->ListMetricPoints(job.uid, {0, 0, 100})->points.size(), 10u);
 }
 
 TEST_F(JobStoreTest, NewerSchemaIsRefusedWithInstructions) {
@@ -252,7 +253,7 @@ TEST_F(JobStoreTest, ReadersAndWritersGoTogether) {
   std::thread writer([this] {
     for (int i = 0; i < 200; ++i) Create(absl::StrCat("w", i));
   });
-  for (int i = 0; i < 200; ++i) EXPECT_TRUE(store_->ListJobs(JobFilter(), 0, 10).ok());
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(store_->ListJobsAsOf(JobFilter(), 0, 10).ok());
   writer.join();
   EXPECT_EQ(store_->CountJobs()->at(JobState::kQueued), 201);
 }
@@ -294,7 +295,7 @@ TEST_F(FullDiskTest, StoreTurnsReadOnlyAndRecoversByItself) {
   EXPECT_FALSE(store.writable());
   EXPECT_FALSE(store.ProbeWritable());
   EXPECT_TRUE(store.GetJob("first").ok());
-  EXPECT_TRUE(store.ListJobs(JobFilter(), 0, 10).ok());
+  EXPECT_TRUE(store.ListJobsAsOf(JobFilter(), 0, 10).ok());
   std::filesystem::remove(filler);
   EXPECT_TRUE(store.ProbeWritable());
   EXPECT_TRUE(store.writable());

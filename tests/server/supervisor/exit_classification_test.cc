@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <string>
+
 namespace blockswap::server {
 namespace {
 
@@ -81,6 +83,64 @@ TEST(ExitClassificationTest, InputsAndNumericsAreNeverRetried) {
     EXPECT_FALSE(ClassifyExit(Exited(code)).failure.retryable) << code;
   for (const int code : {11, 12, 99})
     EXPECT_TRUE(ClassifyExit(Exited(code)).failure.retryable) << code;
+}
+
+// Row 2 of tests/faults.
+TEST(ExitClassificationTest, FilesThatCannotBeWrittenMayBeTriedAgainAFullDiskNot) {
+  for (const char* reason : {"SAVE_FAILED", "DISK_FULL", "STORAGE"}) {
+    ExitContext context = Exited(13);
+    context.report.emplace();
+    context.report->exit_code = 13;
+    context.report->failure.reason = reason;
+    context.report->failure.message = "cannot write /outputs/job";
+    const Outcome outcome = ClassifyExit(context);
+    EXPECT_EQ(outcome.failure.category, FailureCategory::kStorage);
+    EXPECT_EQ(outcome.failure.reason, reason);
+    EXPECT_EQ(outcome.failure.retryable, std::string(reason) == "SAVE_FAILED");
+  }
+}
+
+TEST(ExitClassificationTest, WhatTheKernelEndedForWantOfMemoryIsNotTriedAgain) {
+  ExitContext context = Exited(0);
+  context.exit.signal = SIGKILL;
+  context.exit.out_of_memory = "used up to 2.0 GiB, its limit is 2.0 GiB";
+  const Outcome outcome = ClassifyExit(context);
+  EXPECT_EQ(outcome.failure.category, FailureCategory::kOutOfMemoryHost);
+  EXPECT_EQ(outcome.failure.message, context.exit.out_of_memory);
+  EXPECT_EQ(outcome.failure.signal, SIGKILL);
+  EXPECT_FALSE(outcome.failure.retryable);
+}
+
+TEST(ExitClassificationTest, OfAnAdoptedWorkerItsOwnWordsCount) {
+  ExitContext context = Exited(0, /*was_ready=*/false);
+  context.exit.known = false;
+  EXPECT_EQ(ClassifyExit(context).failure.reason, "WORKER_VANISHED");
+  EXPECT_TRUE(ClassifyExit(context).failure.retryable);
+  context.report.emplace();
+  EXPECT_EQ(ClassifyExit(context).kind, OutcomeKind::kSucceeded);
+  context.report->exit_code = 4;
+  EXPECT_EQ(ClassifyExit(context).kind, OutcomeKind::kSuspended);
+  context.report->exit_code = 14;
+  context.report->failure.message = "loss is nan at step 8";
+  EXPECT_EQ(ClassifyExit(context).failure.category, FailureCategory::kNumerics);
+  EXPECT_EQ(ClassifyExit(context).failure.message, "loss is nan at step 8");
+}
+
+TEST(ExitClassificationTest, DeadlineCountsHoweverTheWorkerStopped) {
+  ExitContext context;
+  context.imposed.category = FailureCategory::kTimeout;
+  context.imposed.reason = "DEADLINE_EXCEEDED";
+  context.was_ready = true;
+  for (const int code : {3, 4, 20}) {
+    context.exit.exit_code = code;
+    const Outcome outcome = ClassifyExit(context);
+    EXPECT_EQ(outcome.kind, OutcomeKind::kFailed) << code;
+    EXPECT_EQ(outcome.failure.category, FailureCategory::kTimeout) << code;
+    EXPECT_FALSE(outcome.failure.retryable) << code;
+  }
+  // Done just in time.
+  context.exit.exit_code = 0;
+  EXPECT_EQ(ClassifyExit(context).kind, OutcomeKind::kSucceeded);
 }
 
 }  // namespace

@@ -55,5 +55,27 @@ TEST_F(KillLadderTest, AStalledWorkerIsNotAsked) {
   EXPECT_EQ(ladder_.Due(At(50)), LadderAction::kKill);
 }
 
+TEST_F(KillLadderTest, AHungWorkerPrintsItsStacksFirst) {
+  KillLadderOptions options;
+  options.dump = milliseconds(20);
+  options.terminate = milliseconds(50);
+  KillLadder ladder(options);
+  EXPECT_THAT(ladder.BeginStalled(At(0)), ElementsAre(LadderAction::kDumpStacks));
+  EXPECT_THAT(ladder.BeginStalled(At(1)), IsEmpty());
+  EXPECT_EQ(ladder.Due(At(19)), std::nullopt);
+  EXPECT_EQ(ladder.Due(At(20)), LadderAction::kTerminate);
+  EXPECT_EQ(ladder.Due(At(70)), LadderAction::kKill);
+}
+
+TEST_F(KillLadderTest, SlowCheckpointsGetTwiceTheirTimeButNeverLessThanTheGrace) {
+  ladder_.AllowForCheckpoint(0.02);
+  EXPECT_EQ(ladder_.grace(), milliseconds(100));
+  ladder_.AllowForCheckpoint(0.5);
+  EXPECT_EQ(ladder_.grace(), milliseconds(1000));
+  ladder_.Begin(StopMode::kGraceful, At(0));
+  EXPECT_EQ(ladder_.Due(At(999)), std::nullopt);
+  EXPECT_EQ(ladder_.Due(At(1000)), LadderAction::kTerminate);
+}
+
 }  // namespace
 }  // namespace blockswap::server

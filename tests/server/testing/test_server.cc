@@ -10,12 +10,27 @@
 #include <fstream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/status.pb.h"
 #include "server/base/reason.h"
 #include "server/rpc/status_conversion.h"
+#include "tests/server/testing/job_calls.h"
 
 namespace blockswap::server {
+
+namespace {
+
+// What the label says.
+int64_t MebibytesOf(const v1::JobSpec& spec, const char* label, int64_t otherwise) {
+  const auto found = spec.labels().find(label);
+  int64_t number = 0;
+  const bool is_said =
+      found != spec.labels().end() && absl::SimpleAtoi(found->second, &number);
+  return (is_said ? number : otherwise) << 20;
+}
+
+}  // namespace
 
 absl::StatusOr<CheckedSpec> ScriptedChecker::Check(const v1::JobSpec& spec,
                                                    const std::vector<DeviceState>& devices) {
@@ -34,7 +49,8 @@ absl::StatusOr<CheckedSpec> ScriptedChecker::Check(const v1::JobSpec& spec,
   checked.plan.set_blocks_to_swap(2);
   checked.plan.set_device_bytes(1 << 20);
   checked.plan.set_text("planned by the test");
-  checked.needs.device_bytes = 1 << 20;
+  checked.needs.device_bytes = MebibytesOf(spec, "device_mib", 1);
+  checked.needs.disk_bytes = MebibytesOf(spec, "disk_mib", 0);
   checked.needs.blocks_to_swap = 2;
   checked.needs.max_blocks_to_swap = 7;
   checked.needs.architecture = "fake";
@@ -64,6 +80,7 @@ ServerConfig TestConfig(const std::string& directory) {
   config.models = absl::StrCat(directory, "/models");
   config.datasets = absl::StrCat(directory, "/datasets");
   config.outputs = absl::StrCat(directory, "/outputs");
+  config.templates = absl::StrCat(directory, "/templates");
   const char* bin = ::getenv("BLOCKSWAP_FAKE_WORKER");
   config.worker = bin == nullptr ? "fake_worker_is_not_set" : bin;
   config.host_budget_bytes = int64_t{1} << 30;
@@ -115,33 +132,11 @@ v1::Job TestServer::MustCreate(const std::string& name, const std::string& scrip
   return job;
 }
 
-v1::Job TestServer::Get(const std::string& name) {
-  grpc::ClientContext context;
-  v1::GetJobRequest request;
-  request.set_name(name);
-  v1::Job job;
-  const grpc::Status status = training_->GetJob(&context, request, &job);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  return job;
-}
+v1::Job TestServer::Get(const std::string& name) { return GetJob(*training_, name); }
 
 std::vector<v1::JobEvent> TestServer::Watch(const std::string& name,
                                             const std::function<bool(const v1::JobEvent&)>& done) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  v1::WatchJobsRequest request;
-  request.set_job(name);
-  request.set_include_snapshot(true);
-  auto stream = training_->WatchJobs(&context, request);
-  std::vector<v1::JobEvent> events;
-  v1::JobEvent event;
-  while (stream->Read(&event)) {
-    events.push_back(event);
-    if (done(event)) break;
-  }
-  context.TryCancel();
-  stream->Finish();
-  return events;
+  return WatchJob(*training_, name, done).events;
 }
 
 std::vector<v1::JobEvent> TestServer::WatchToEnd(const std::string& name) {
@@ -163,16 +158,7 @@ v1::Job TestServer::WaitState(const std::string& name, v1::JobState state) {
 }
 
 std::string TestServer::Log(const std::string& name, int attempt) {
-  grpc::ClientContext context;
-  v1::StreamJobLogsRequest request;
-  request.set_name(name);
-  request.set_attempt(attempt);
-  auto stream = training_->StreamJobLogs(&context, request);
-  std::string text;
-  v1::LogChunk chunk;
-  while (stream->Read(&chunk)) text += chunk.text();
-  EXPECT_TRUE(stream->Finish().ok());
-  return text;
+  return JobLog(*training_, name, attempt);
 }
 
 std::string ErrorReason(const grpc::Status& status) {

@@ -17,7 +17,7 @@
 namespace blockswap::server {
 
 // Accepts every spec, except names that begin with "invalid" (two violations), "outside" and
-// "huge".
+// "huge". The labels device_mib and disk_mib say what the job needs.
 class ScriptedChecker final : public SpecChecker {
  public:
   absl::StatusOr<CheckedSpec> Check(const v1::JobSpec& spec,

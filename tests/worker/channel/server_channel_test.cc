@@ -372,5 +372,21 @@ TEST_F(ServerChannelTest, ExitingWaitsForTheAcknowledgementWithinABound) {
   server_->AcknowledgeAll();
 }
 
+TEST_F(ServerChannelTest, LoadingIsReportedNowAndThenAndAtItsEnd) {
+  Connect();
+  constexpr int64_t kBlocks = 500;
+  reporter_->LoadProgress(1, kBlocks);
+  // What waits to be sent gives way to newer words of its kind.
+  EXPECT_TRUE(server_->Await([](FakeServer& server) { return !server.stored_.empty(); }));
+  for (int64_t done = 2; done <= kBlocks; ++done) reporter_->LoadProgress(done, kBlocks);
+  EXPECT_TRUE(server_->Await([](FakeServer& server) {
+    return !server.stored_.empty() && server.stored_.back().phase().bytes_done() == kBlocks;
+  }));
+  base::MutexLock lock(server_->mutex_);
+  EXPECT_EQ(server_->stored_.front().phase().phase(), "loading");
+  EXPECT_EQ(server_->stored_.front().phase().bytes_done(), 1);
+  EXPECT_LT(server_->stored_.size(), static_cast<size_t>(kBlocks) / 10);
+}
+
 }  // namespace
 }  // namespace blockswap::worker

@@ -22,6 +22,8 @@ TEST(WireMessagesTest, CarriesEveryFieldOfAStep) {
   step.swap.d2h_bytes = 101;
   step.swap.h2d_transfers = 3;
   step.swap.d2h_transfers = 4;
+  step.swap.h2d_link_bytes = 110;
+  step.swap.d2h_link_bytes = 111;
   step.swap.h2d_busy = absl::Milliseconds(250);
   step.swap.d2h_busy = absl::Milliseconds(125);
   step.swap.forward_stall = absl::Milliseconds(10);
@@ -50,7 +52,13 @@ TEST(WireMessagesTest, CarriesEveryFieldOfAStep) {
       "h2d_bytes: 100 d2h_bytes: 101 h2d_transfers: 3 d2h_transfers: 4 h2d_busy_seconds: 0.25 "
       "d2h_busy_seconds: 0.125 forward_stall_seconds: 0.01 backward_stall_seconds: 0.02 hits: 5 "
       "late: 6 "
-      "misses: 8 blocks_on_device: 1 blocks_on_host: 2 blocks_in_flight: 3");
+      "misses: 8 blocks_on_device: 1 blocks_on_host: 2 blocks_in_flight: 3 "
+      "h2d_link_bytes: 110 d2h_link_bytes: 111");
+}
+
+TEST(WireMessagesTest, LoadingIsAPhaseThatCountsBytes) {
+  EXPECT_EQ(LoadMessage(3, 8).phase().ShortDebugString(),
+            "phase: \"loading\" bytes_done: 3 bytes_total: 8");
 }
 
 TEST(WireMessagesTest, TellsHowTheWorkerEnded) {
@@ -102,6 +110,25 @@ TEST(WireMessagesTest, NamesMemoryByTag) {
   EXPECT_EQ(message.memory().device_peak_bytes().at("ring"), 8);
   EXPECT_EQ(message.memory().device_budget_bytes(), 100);
   EXPECT_EQ(message.memory().host_rss_bytes(), 9);
+  EXPECT_FALSE(message.memory().has_allocator());
+}
+
+TEST(WireMessagesTest, TellsOfTheAllocatorTheHostPlanAndTokens) {
+  MemoryReport memory;
+  memory.host_planned_bytes["pageable"] = 11;
+  memory.allocator = AllocatorReport{1, 2, 3, 4, 5, 6, 7};
+  const v1::WorkerMessage message = ToMessage(memory);
+  EXPECT_EQ(message.memory().host_planned_bytes().at("pageable"), 11);
+  EXPECT_EQ(message.memory().allocator().allocated_bytes(), 1);
+  EXPECT_EQ(message.memory().allocator().active_bytes(), 2);
+  EXPECT_EQ(message.memory().allocator().reserved_bytes(), 3);
+  EXPECT_EQ(message.memory().allocator().retries(), 4);
+  EXPECT_EQ(message.memory().allocator().out_of_memory(), 5);
+  EXPECT_EQ(message.memory().allocator().segments_allocated(), 6);
+  EXPECT_EQ(message.memory().allocator().segments_freed(), 7);
+  StepReport step;
+  step.tokens = 12;
+  EXPECT_EQ(ToMessage(step).steps().steps(0).tokens(), 12);
 }
 
 }  // namespace

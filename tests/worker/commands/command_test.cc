@@ -6,7 +6,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "tests/worker/testing/tiny_job.h"
 #include "worker/train/failure.h"
@@ -33,20 +32,6 @@ TEST(CommandTest, AGoodJobOpens) {
   const absl::StatusOr<JobInspection> opened = OpenJob(LoadJobFile(job.job_file(), {}, Roots{}));
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->total_steps, 8);
-}
-
-TEST(CommandTest, ExitReportsAreJsonWhateverTheMessageHolds) {
-  ExitReport report;
-  report.code = ExitCode::kNumerics;
-  report.category = "NUMERICS";
-  report.reason = "NONFINITE_LOSS";
-  report.message = "bad bytes \xff\xfe and a\nline";
-  report.step = 12;
-  const nlohmann::json json = nlohmann::json::parse(ExitReportToJson(report));
-  EXPECT_EQ(json["exit_code"], 14);
-  EXPECT_EQ(json["category"], "NUMERICS");
-  EXPECT_EQ(json["reason"], "NONFINITE_LOSS");
-  EXPECT_EQ(json["step"], 12);
 }
 
 }  // namespace

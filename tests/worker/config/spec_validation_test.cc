@@ -359,6 +359,15 @@ TEST_F(SpecValidationTest, RefusesNamesThatAreNoFileNames) {
         s.mutable_labels()->insert({"a", std::string(257, 'x')});
       },
       "labels.\"a\"");
+  // The syntax of Kubernetes, keys with a domain included.
+  for (const char* key : {"/a", "a/", "-a", "a-", "example..com/a", "a/b/c"}) {
+    ExpectViolation([key](auto& s) { s.mutable_labels()->insert({key, "x"}); },
+                    absl::StrCat("labels.\"", key, "\""));
+  }
+  for (const char* value : {"a b", "-a", "a_", "x=y"}) {
+    ExpectViolation([value](auto& s) { s.mutable_labels()->insert({"a", value}); },
+                    "labels.\"a\"");
+  }
   ExpectViolation(
       [](auto& s) {
         for (int i = 0; i < 33; ++i) s.mutable_labels()->insert({absl::StrCat("k", i), "v"});

@@ -150,6 +150,8 @@ TEST(DatasetFileTest, SurvivesDeepNestingAndNonsense) {
   EXPECT_FALSE(Faults(absl::StrCat("a = ", std::string(100'000, '['))).empty());
   EXPECT_FALSE(Faults(std::string(1000, '\0')).empty());
   EXPECT_FALSE(Faults("\xff\xfe\xff").empty());
+  EXPECT_FALSE(Faults("[{datasets]]\n").empty());
+  EXPECT_FALSE(Faults("\xcf\x81 = 1\n").empty()) << "a Greek letter where a key begins";
 }
 
 }  // namespace

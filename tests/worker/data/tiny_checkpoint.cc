@@ -33,7 +33,8 @@ std::string ConfigJson(const QwenImageConfig& config) {
       ", \"attention_head_dim\": ", config.attention_head_dim,
       ", \"num_attention_heads\": ", config.num_attention_heads,
       ", \"joint_attention_dim\": ", config.joint_attention_dim, ", \"axes_dims_rope\": [",
-      absl::StrJoin(config.axes_dims_rope, ", "), "]}");
+      absl::StrJoin(config.axes_dims_rope, ", "), "]",
+      config.zero_cond_t ? ", \"zero_cond_t\": true}" : "}");
 }
 
 std::vector<TinyTensor> TinyQwenImageTensors(const QwenImageConfig& config) {
@@ -60,6 +61,10 @@ absl::Status WriteTinyTensors(const std::string& path, const std::vector<TinyTen
     for (float& value : floats) value = static_cast<float>(random() % 2001) / 10000.0f - 0.1f;
     std::vector<std::byte>& bytes =
         values.emplace_back(count * static_cast<size_t>(StoredTypeBytes(tensor.type)));
+    if (tensor.type == StoredType::kF8E4M3) {
+      for (size_t i = 0; i < count; ++i) bytes[i] = std::byte{NarrowToFloat8E4M3(floats[i])};
+      continue;
+    }
     const auto source = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(floats.data()),
                                             floats.size() * sizeof(float));
     // Types without a conversion keep zeros: only their headers are of interest.

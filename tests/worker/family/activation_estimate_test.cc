@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "worker/family/matmul_scratch.h"
+
 namespace blockswap::worker {
 namespace {
 
@@ -18,8 +20,8 @@ DoubleStreamShape Shape() {
 
 // Adapters on every linear, of one rank.
 BlockAdapters Everywhere(int64_t rank) {
-  const StreamAdapters stream = {true, true, true, 3 * rank, 3 * rank};
-  return {stream, stream, rank * 4 * Shape().dim};
+  const StreamAdapters stream = {true, true, true, 3 * rank, rank, rank, rank};
+  return {stream, stream};
 }
 
 TEST(ActivationEstimateTest, CountsRowsAsTheNoteSays) {
@@ -28,34 +30,48 @@ TEST(ActivationEstimateTest, CountsRowsAsTheNoteSays) {
   EXPECT_EQ(BoundaryBytes(Shape(), tokens), image + text);
   // Beside rows: softmax statistics, mean and deviation of the norms.
   const int64_t all = 1100 * (3 + 4) * 4, before_mlp = 100 * (3 + 2) * 4;
-  EXPECT_EQ(KeptActivationBytes(Shape(), tokens, {}), 11 * (image + text) + all);
-  // Without adapters attention's backward is the worst moment, with the scratch of one tile.
-  const int64_t scratch = 2 * 256 * 512 * (4 + 2);
-  EXPECT_EQ(BlockActivationBytes(Shape(), tokens, {}),
+  EXPECT_EQ(KeptActivationBytes(Shape(), tokens, {}, BlockPlace::kInner),
+            11 * (image + text) + all);
+  EXPECT_EQ(KeptActivationBytes(Shape(), tokens, {}, BlockPlace::kLast),
+            11 * image + 6 * text + all - 100 * 2 * 4);
+  // Without adapters attention's backward is the worst moment, with the scratch of one tile and of
+  // the product for its keys.
+  const int64_t scratch =
+      2 * 256 * 512 * (4 + 2) + MatmulScratchBytes({512, 32, 256, /*left_transposed=*/true}, 2);
+  EXPECT_EQ(BlockActivationBytes(Shape(), tokens, {}, BlockPlace::kInner),
             14 * (image + text) + 1100 * (3 + 2) * 4 + scratch);
   const BlockAdapters adapters = Everywhere(0);
   const int64_t modulation = 12 * 96 * 4;
-  EXPECT_EQ(KeptActivationBytes(Shape(), tokens, adapters), 15 * (image + text) + all + modulation);
-  EXPECT_EQ(BlockActivationBytes(Shape(), tokens, adapters),
+  EXPECT_EQ(KeptActivationBytes(Shape(), tokens, adapters, BlockPlace::kInner),
+            15 * (image + text) + all + modulation);
+  EXPECT_EQ(BlockActivationBytes(Shape(), tokens, adapters, BlockPlace::kInner),
             (15 + 2 + 8) * image + 11 * text + 1000 * (3 + 4) * 4 + before_mlp + modulation);
 }
 
 TEST(ActivationEstimateTest, TheLongerStreamDecidesWhereThePeakIs) {
   const TokenCounts text_heavy = {10, 400, 1};
   const int64_t image = 10 * 96 * 2, text = 400 * 96 * 2;
-  EXPECT_EQ(BlockActivationBytes(Shape(), text_heavy, {}),
+  EXPECT_EQ(BlockActivationBytes(Shape(), text_heavy, {}, BlockPlace::kInner),
             (11 + 3 + 8) * text + 13 * image + 410 * (3 + 4) * 4);
 }
 
-TEST(ActivationEstimateTest, CopiesCountWhereTheyExceedTheGradientBeforeGelu) {
+TEST(ActivationEstimateTest, AWidenedWeightCountsWhereItExceedsTheGradientBeforeGelu) {
   const TokenCounts few = {4, 1, 1};
-  BlockAdapters adapters;
-  const int64_t without = BlockActivationBytes(Shape(), few, adapters);
-  adapters.largest_factor = 64 * 96;
-  EXPECT_EQ(BlockActivationBytes(Shape(), few, adapters) - without, 64 * 96 * 2 - 4 * 4 * 96 * 2);
   DoubleStreamShape widened = Shape();
-  widened.widened_weight_bytes = 100 * 96 * 2;
-  EXPECT_EQ(BlockActivationBytes(widened, few, adapters) - without, 100 * 96 * 2 - 4 * 4 * 96 * 2);
+  widened.dtype_bytes = 4;
+  const int64_t without = BlockActivationBytes(widened, few, {}, BlockPlace::kInner);
+  widened.widened_weight_bytes = 100 * 96 * 4;
+  EXPECT_EQ(BlockActivationBytes(widened, few, {}, BlockPlace::kInner) - without,
+            100 * 96 * 4 - 4 * 4 * 96 * 4);
+}
+
+// The product over the MLP's hidden values packs most: that of the recompute.
+TEST(ActivationEstimateTest, ScratchOfProductsCountsWhereItExceedsTheGradientBeforeGelu) {
+  const TokenCounts few = {4, 1, 1};
+  const int64_t image = 4 * 96 * 2, text = 96 * 2, statistics = 5 * (3 + 2) * 4 + 4 * 2 * 4;
+  EXPECT_EQ(
+      BlockActivationBytes(Shape(), few, {}, BlockPlace::kInner),
+      (11 + 1 + 4 + 1) * image + (6 + 1) * text + statistics + MatmulScratchBytes({4, 96, 384}, 2));
 }
 
 TEST(ActivationEstimateTest, GrowsWithEverythingThatCosts) {
@@ -64,7 +80,7 @@ TEST(ActivationEstimateTest, GrowsWithEverythingThatCosts) {
     DoubleStreamShape shape = Shape();
     TokenCounts counts = tokens;
     change(shape, counts);
-    return BlockActivationBytes(shape, counts, Everywhere(16)) +
+    return BlockActivationBytes(shape, counts, Everywhere(16), BlockPlace::kInner) +
            EdgeActivationBytes(shape, counts) + ConditioningBytes(shape, counts, 6);
   };
   const int64_t least = bytes([](auto&, auto&) {});
@@ -74,8 +90,8 @@ TEST(ActivationEstimateTest, GrowsWithEverythingThatCosts) {
   EXPECT_GT(bytes([](auto&, auto& c) { c.text = 9; }), least);
   EXPECT_GT(bytes([](auto&, auto& c) { c.image = 65; }), least);
   EXPECT_GT(bytes([](auto&, auto& c) { c.batch = 3; }), least);
-  EXPECT_GT(BlockActivationBytes(Shape(), tokens, Everywhere(17)),
-            BlockActivationBytes(Shape(), tokens, Everywhere(16)));
+  EXPECT_GT(BlockActivationBytes(Shape(), tokens, Everywhere(17), BlockPlace::kInner),
+            BlockActivationBytes(Shape(), tokens, Everywhere(16), BlockPlace::kInner));
 }
 
 // The full model at 1024x1024: two operations per parameter and token in the linears, 4 L^2 dim in

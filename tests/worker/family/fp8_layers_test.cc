@@ -14,6 +14,8 @@
 #include "worker/family/qwen_image_family.h"
 #include "worker/family/qwen_image_layout.h"
 #include "worker/io/atomic_file.h"
+#include "worker/io/float_conversion.h"
+#include "worker/io/fp8_scaled.h"
 
 namespace blockswap::worker {
 namespace {
@@ -115,6 +117,40 @@ TEST_F(Fp8LayersTest, RefusesCodesWithoutScales) {
   EXPECT_THAT(model.status().ToString(),
               HasSubstr("type F8_E4M3 without scales: no "
                         "\"transformer_blocks.0.attn.to_q.scale_weight\""));
+}
+
+// F074: a file that was cast as a whole is codes in memory, too; its values are what the codes say.
+TEST_F(Fp8LayersTest, AFileCastWithoutScalesStaysCodesWithOneScaleOfOne) {
+  std::vector<TinyTensor> tensors = TinyQwenImageTensors(config_);
+  for (TinyTensor& tensor : tensors) tensor.type = StoredType::kF8E4M3;  // norms and edges, too
+  const auto model = Describe(tensors, Quantization::kNone);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(QuantisedNames(*model).size(), 2u * 14u);
+  EXPECT_THAT(QuantizationText(*model), HasSubstr("fp8 without scales: the 28 linears"));
+  const DescribedBlock& block = model->blocks[1];
+  for (const TensorSpec& tensor : block.tensors) {
+    const int64_t bytes = PackedTensorBytes(tensor, Dtype::kBFloat16);
+    std::vector<std::byte> packed(static_cast<size_t>(bytes));
+    ASSERT_TRUE(ReadPackedTensor(*source_, tensor, Dtype::kBFloat16, absl::MakeSpan(packed)).ok());
+    int64_t values = 1;
+    for (const int64_t side : tensor.shape) values *= side;
+    std::vector<float> read(static_cast<size_t>(values)), widened(read.size());
+    ASSERT_TRUE(source_
+                    ->Read(tensor.name, Dtype::kFloat32,
+                           absl::MakeSpan(reinterpret_cast<std::byte*>(read.data()),
+                                          read.size() * sizeof(float)))
+                    .ok());
+    if (!tensor.fp8.has_value()) continue;  // a bias or a norm: in the model's type
+    EXPECT_LT(bytes, values + offload::kTensorAlignment + 256);
+    DequantiseFp8(*tensor.fp8, packed.data(), packed.data() + Fp8ScaleOffset(*tensor.fp8),
+                  StoredType::kF32, 0, tensor.fp8->num_scales,
+                  reinterpret_cast<std::byte*>(widened.data()));
+    for (size_t i = 0; i < read.size(); ++i) {
+      const float value = WidenFloat8E4M3(static_cast<uint8_t>(packed[i]));
+      ASSERT_EQ(read[i], value) << tensor.name;
+      ASSERT_EQ(widened[i], value) << tensor.name;
+    }
+  }
 }
 
 TEST_F(Fp8LayersTest, RefusesScalesBesideAPlainWeight) {

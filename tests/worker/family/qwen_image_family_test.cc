@@ -171,6 +171,11 @@ TEST_F(QwenImageFamilyTest, ProfileCountsBytesExactlyAndScalesWithTokens) {
     EXPECT_GT(block.kept_activation_bytes, 10 * profile.boundary_bytes / 3);
     EXPECT_LT(block.kept_activation_bytes, profile.block_activation_bytes);
   }
+  // The last block does without the text behind its attention.
+  EXPECT_LT(profile.blocks.back().kept_activation_bytes,
+            profile.blocks.front().kept_activation_bytes);
+  EXPECT_LT(profile.last_block_activation_bytes, profile.block_activation_bytes);
+  EXPECT_GT(profile.last_block_activation_bytes, profile.blocks.back().kept_activation_bytes);
   EXPECT_EQ(profile.recompute_over_forward, 1.0) << "recomputing is one forward more";
 }
 

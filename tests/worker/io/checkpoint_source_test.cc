@@ -139,10 +139,15 @@ TEST_F(Fp8FileTest, APlainReadMultipliesCodesWithTheirScales) {
       absl::IsInvalidArgument(source_->Read("l.weight", Dtype::kFloat32, bytes.first(1020))));
 }
 
-TEST_F(Fp8FileTest, CodesWithoutScalesAreNotRead) {
-  std::vector<std::byte> bytes(1024);
-  const absl::Status status = source_->Read("bare.weight", Dtype::kFloat32, absl::MakeSpan(bytes));
-  EXPECT_THAT(status.ToString(), HasSubstr("\"bare.weight\": cannot convert F8_E4M3"));
+TEST_F(Fp8FileTest, CodesWithoutScalesAreTheValuesThemselves) {
+  std::vector<float> values(256);
+  ASSERT_TRUE(source_
+                  ->Read("bare.weight", Dtype::kFloat32,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), 1024))
+                  .ok());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i], WidenFloat8E4M3(static_cast<uint8_t>(i % 120)));
+  }
 }
 
 class ShardsTest : public ::testing::Test {

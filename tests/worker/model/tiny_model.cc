@@ -9,12 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/types/span.h"
 #include "offload/base/host_facts.h"
-#include "worker/family/qwen_image_layout.h"
+#include "tests/worker/data/tiny_checkpoint.h"
 #include "worker/io/safetensors.h"
 #include "worker/kernels/counter_random.h"
 
@@ -35,22 +34,8 @@ QwenImageConfig ConfigOf(const TinyShape& shape) {
   return config;
 }
 
-void WriteConfig(const std::string& path, const QwenImageConfig& config) {
-  const nlohmann::json json = {{"_class_name", "QwenImageTransformer2DModel"},
-                               {"patch_size", config.patch_size},
-                               {"in_channels", config.in_channels},
-                               {"out_channels", config.out_channels},
-                               {"num_layers", config.num_layers},
-                               {"attention_head_dim", config.attention_head_dim},
-                               {"num_attention_heads", config.num_attention_heads},
-                               {"joint_attention_dim", config.joint_attention_dim},
-                               {"axes_dims_rope", config.axes_dims_rope},
-                               {"zero_cond_t", config.zero_cond_t}};
-  std::ofstream(path) << json.dump();
-}
-
 // Linears keep the size of their input; norm weights lie around 1.
-at::Tensor RandomWeight(const TensorSpec& spec, int64_t sample) {
+at::Tensor RandomWeight(const TinyTensor& spec, int64_t sample) {
   if (spec.name.find("norm") != std::string::npos && spec.shape.size() == 1 &&
       spec.name.find("bias") == std::string::npos) {
     return RandomTensor(spec.shape, sample, 0.3).add_(1.0);
@@ -88,14 +73,10 @@ at::Tensor RandomTensor(std::vector<int64_t> shape, int64_t sample, double scale
 
 TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
   const QwenImageConfig config = ConfigOf(shape);
-  std::vector<TensorSpec> specs = DescribeQwenImageEdges(config);
-  for (int i = 0; i < shape.layers; ++i) {
-    for (TensorSpec& spec : DescribeQwenImageBlock(config, i).tensors)
-      specs.push_back(std::move(spec));
-  }
+  const std::vector<TinyTensor> specs = TinyQwenImageTensors(config);
   std::vector<at::Tensor> values;
   std::vector<TensorToWrite> writes;
-  for (const TensorSpec& spec : specs) {
+  for (const TinyTensor& spec : specs) {
     values.push_back(RandomWeight(spec, static_cast<int64_t>(values.size())));
     writes.push_back(
         {spec.name, StoredType::kF32, spec.shape,
@@ -107,7 +88,7 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
   const std::string weights = scratch.path() + "/weights.safetensors",
                     json = scratch.path() + "/config.json";
   EXPECT_TRUE(WriteSafetensors(weights, writes, {}).ok());
-  WriteConfig(json, config);
+  std::ofstream(json) << ConfigJson(config);
   TinyCheckpoint checkpoint;
   auto source = CheckpointSource::Open(weights, json);
   EXPECT_TRUE(source.ok()) << source.status().message();
@@ -116,8 +97,7 @@ TinyCheckpoint MakeTinyCheckpoint(const TinyShape& shape, Dtype dtype) {
                                  shape.quantization);
   EXPECT_TRUE(described.ok()) << described.status().message();
   checkpoint.model = *std::move(described);
-  (*DetectFamily(*checkpoint.source))
-      ->SetHostModulation(shape.host_modulation, &checkpoint.model);
+  (*DetectFamily(*checkpoint.source))->SetHostModulation(shape.host_modulation, &checkpoint.model);
   for (const DescribedBlock& block : checkpoint.model.blocks)
     checkpoint.profiles.push_back(PackBlock(block, dtype));
   return checkpoint;

@@ -18,7 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "worker/family/qwen_image_layout.h"
+#include "tests/worker/data/tiny_checkpoint.h"
+#include "worker/io/float_conversion.h"
 #include "worker/io/safetensors.h"
 #include "worker/kernels/counter_random.h"
 
@@ -97,26 +98,13 @@ void TinyJob::WriteModel() const {
   config.num_attention_heads = options_.heads;
   config.joint_attention_dim = options_.text_features;
   config.axes_dims_rope = options_.rope_axes;
-  nlohmann::json json = {{"_class_name", "QwenImageTransformer2DModel"},
-                         {"patch_size", 2},
-                         {"in_channels", config.in_channels},
-                         {"out_channels", config.out_channels},
-                         {"num_layers", config.num_layers},
-                         {"attention_head_dim", config.attention_head_dim},
-                         {"num_attention_heads", config.num_attention_heads},
-                         {"joint_attention_dim", config.joint_attention_dim},
-                         {"guidance_embeds", false},
-                         {"axes_dims_rope", config.axes_dims_rope}};
-  testing::WriteText(root_ + "/model/config.json", json.dump());
+  testing::WriteText(root_ + "/model/config.json", ConfigJson(config));
 
-  std::vector<TensorSpec> specs = DescribeQwenImageEdges(config);
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    const DescribedBlock block = DescribeQwenImageBlock(config, layer);
-    specs.insert(specs.end(), block.tensors.begin(), block.tensors.end());
-  }
+  const std::vector<TinyTensor> specs = TinyQwenImageTensors(config);
   std::vector<std::vector<float>> held;
   std::vector<TensorToWrite> tensors;
   held.reserve(specs.size());
+  std::vector<std::vector<uint8_t>> codes(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     held.push_back(RandomValues(CountOf(specs[i].shape), static_cast<int64_t>(i)));
     const bool is_norm = specs[i].name.find("norm") != std::string::npos &&
@@ -125,14 +113,29 @@ void TinyJob::WriteModel() const {
     for (float& value : held.back()) value = is_norm ? 1.0f + 0.1f * value : 0.1f * value;
     if (options_.zero_head && specs[i].name == "proj_out.weight")
       held.back().assign(held.back().size(), 0.0f);
+    const bool is_block_linear =
+        specs[i].name.find("transformer_blocks.") == 0 && specs[i].shape.size() == 2;
+    if (options_.plain_fp8 && is_block_linear) {
+      for (const float value : held.back()) codes[i].push_back(NarrowToFloat8E4M3(value));
+      tensors.push_back({specs[i].name, StoredType::kF8E4M3, specs[i].shape,
+                         absl::MakeConstSpan(reinterpret_cast<const std::byte*>(codes[i].data()),
+                                             codes[i].size())});
+      continue;
+    }
     tensors.push_back({specs[i].name, StoredType::kF32, specs[i].shape, Bytes(held.back())});
   }
   Require(WriteSafetensors(root_ + "/model/diffusion_pytorch_model.safetensors", tensors,
                            {{"format", "pt"}}));
 }
 
+std::pair<int64_t, int64_t> TinyJob::LatentSize(int item) const {
+  const auto& sizes = options_.latent_sizes;
+  if (sizes.empty()) return {options_.latent_height, options_.latent_width};
+  return sizes[static_cast<size_t>(item) % sizes.size()];
+}
+
 void TinyJob::WriteLatent(int item, const std::vector<float>& values) const {
-  const int64_t height = options_.latent_height, width = options_.latent_width;
+  const auto [height, width] = LatentSize(item);
   std::map<std::string, std::string> metadata = CacheMetadata();
   metadata["width"] = absl::StrCat(width * 8);
   metadata["height"] = absl::StrCat(height * 8);
@@ -158,17 +161,19 @@ void TinyJob::WriteText(const std::string& stem, int64_t tokens, int64_t stream)
 }
 
 void TinyJob::WriteDataset() const {
-  const int64_t cells = options_.latent_channels * options_.latent_height * options_.latent_width;
   for (int item = 0; item < options_.items; ++item) {
-    WriteLatent(item, RandomValues(cells, kLatentStream + item));
+    const auto [height, width] = LatentSize(item);
+    WriteLatent(item,
+                RandomValues(options_.latent_channels * height * width, kLatentStream + item));
     WriteText(absl::StrFormat("cache/item_%04d", item),
               options_.ragged_text ? 2 + item % 3 : options_.text_tokens, kTextStream + item);
   }
   testing::WriteText(
       root_ + "/tiny.toml",
-      absl::StrFormat("[general]\nresolution = [%d, %d]\nbatch_size = %d\nenable_bucket = false\n\n"
+      absl::StrFormat("[general]\nresolution = [%d, %d]\nbatch_size = %d\nenable_bucket = %s\n\n"
                       "[[datasets]]\ncache_directory = \"%s/cache\"\n",
                       options_.latent_width * 8, options_.latent_height * 8, options_.batch_size,
+                      options_.latent_sizes.empty() ? "false" : "true\nbucket_no_upscale = true",
                       root_));
   const std::string size =
       absl::StrFormat("--w %d --h %d", options_.latent_width * 8, options_.latent_height * 8);
@@ -214,9 +219,9 @@ absl::StatusOr<JobInspection> TinyJob::Open(const std::vector<std::string>& over
 }
 
 void TinyJob::PoisonLatent(int item, float value) const {
+  const auto [height, width] = LatentSize(item);
   std::vector<float> values =
-      RandomValues(options_.latent_channels * options_.latent_height * options_.latent_width,
-                   kLatentStream + item);
+      RandomValues(options_.latent_channels * height * width, kLatentStream + item);
   values[values.size() / 2] = value;
   WriteLatent(item, values);
 }

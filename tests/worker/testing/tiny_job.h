@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,13 +20,16 @@ struct TinyJobOptions {
   std::vector<int64_t> rope_axes = {4, 6, 6};  // sum: head_dim
   int64_t latent_channels = 1, text_features = 12;
   int64_t latent_height = 8, latent_width = 8;
+  // Items take these heights and widths in turn, each in a bucket of its own; empty: all the above.
+  std::vector<std::pair<int64_t, int64_t>> latent_sizes;
   int items = 9, batch_size = 2;
   bool ragged_text = true;  // text of 2, 3 or 4 tokens: batches need masks
   int64_t text_tokens = 4;  // without ragged_text
   int64_t max_steps = 8;
   std::string dtype = "bf16";
+  bool plain_fp8 = false;    // the blocks' linears are stored as a cast to fp8 without scales
   bool trains_base = false;  // network.type none instead of an adapter
-  bool zero_head = false;  // the output layer's weights are 0: no gradient reaches the adapter
+  bool zero_head = false;    // the output layer's weights are 0: no gradient reaches the adapter
 };
 
 // Owns: a temporary directory, removed at the end. Aborts the test program when it cannot be
@@ -49,6 +53,7 @@ class TinyJob {
 
  private:
   void WriteModel() const;
+  std::pair<int64_t, int64_t> LatentSize(int item) const;  // height, width
   void WriteLatent(int item, const std::vector<float>& values) const;
   void WriteText(const std::string& stem, int64_t tokens, int64_t stream) const;
   void WriteDataset() const;

@@ -18,7 +18,7 @@ ExitReport TrainTiny(const TinyJob& job, const std::string& name, const RunOptio
   trainer_options.host = options.host;
   trainer_options.stop_requested = options.stop_requested;
   trainer_options.edit_plan = options.edit_plan;
-  trainer_options.masters_fd = options.masters_fd;
+  trainer_options.masters_fds = options.masters_fds;
   blockswap::testing::NullReporter silent;
   return Trainer(*std::move(opened), std::move(trainer_options),
                  reporter == nullptr ? &silent : reporter)

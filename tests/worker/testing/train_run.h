@@ -20,7 +20,7 @@ struct RunOptions {
   std::function<StopRequest()> stop_requested;
   std::function<void(JobInspection*)> edit;  // past validation, just before training
   std::function<void(offload::SwapPlan*)> edit_plan = nullptr;
-  int masters_fd = -1;  // memory to share weights in, as a server gives it
+  std::vector<int> masters_fds = {};  // memory to share weights in, as a server gives it
 };
 
 // Trains to the end into job.output(`name`). `reporter` may be null.

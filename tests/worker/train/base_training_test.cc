@@ -145,6 +145,14 @@ TEST(BaseTrainingTest, LossFallsAndWeightsNeverComeDown) {
   }
   EXPECT_LT(last, 0.9 * first);
   EXPECT_EQ(reporter.steps.back().swap.d2h_bytes, 0);
+  // What does come down is gradients: each block's once a step, and the edges'.
+  int64_t gradients = 0;
+  const std::vector<BaseUnit> units = BaseUnitsOf(job.Open({})->model);
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    gradients += units[unit].elements * (unit == 0 ? 4 : 2);
+  }
+  EXPECT_EQ(reporter.steps[40].swap.d2h_link_bytes - reporter.steps[39].swap.d2h_link_bytes,
+            gradients);
 }
 
 TEST(BaseTrainingTest, BrokenAndResumedUnderOtherPlansTheResultIsTheSame) {

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promise that everything else rests on: whatever the plan, loss curve and adapter have the
 // same bits.
-#include <unistd.h>
-
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "offload/base/master_file.h"
 #include "tests/worker/testing/plan_edits.h"
+#include "tests/worker/testing/plan_equality.h"
 #include "tests/worker/testing/tiny_job.h"
-#include "tests/worker/testing/train_run.h"
-#include "worker/config/shared_masters_key.h"
 
 namespace blockswap::worker {
 namespace {
@@ -23,53 +18,11 @@ using testing::KeepActivations;
 using testing::MakeBlockMajor;
 using testing::MakeWindow;
 using testing::OffloadBoundaries;
-using testing::ReadRun;
-using testing::RunOptions;
-using testing::RunResult;
-using testing::TinyJob;
+using testing::PlanEquality;
+using testing::Swapping;
 using testing::TinyJobOptions;
-using testing::TrainTiny;
 
 constexpr int kBlocks = 6;
-
-std::vector<std::string> Swapping(int blocks, int ring, const std::string& pinned = "auto") {
-  return {absl::StrCat("memory.blocks_to_swap=", blocks), absl::StrCat("memory.ring_size=", ring),
-          "memory.pinned_memory=" + pinned};
-}
-
-// One job, its resident run, and a check of any other run against it.
-class PlanEquality {
- public:
-  explicit PlanEquality(const TinyJobOptions& options, std::vector<std::string> common = {})
-      : job_(options), common_(std::move(common)) {
-    const ExitReport report = TrainTiny(job_, "resident", {common_, {}, {}, {}, {}});
-    EXPECT_EQ(report.code, ExitCode::kOk) << report.message;
-    resident_ = ReadRun(job_.output("resident"));
-    EXPECT_EQ(static_cast<int64_t>(resident_.steps.size()), options.max_steps);
-    EXPECT_FALSE(resident_.adapter_tensors.empty());
-  }
-
-  void Expect(const std::string& name, const std::vector<std::string>& overrides,
-              const offload::HostDeviceOptions& host = {},
-              const std::function<void(offload::SwapPlan*)>& edit_plan = nullptr,
-              int masters_fd = -1) {
-    RunOptions options{common_, host, {}, {}, edit_plan, masters_fd};
-    options.overrides.insert(options.overrides.end(), overrides.begin(), overrides.end());
-    const ExitReport report = TrainTiny(job_, name, options);
-    ASSERT_EQ(report.code, ExitCode::kOk) << name << ": " << report.message;
-    const RunResult run = ReadRun(job_.output(name));
-    EXPECT_EQ(run.losses, resident_.losses) << name;
-    EXPECT_EQ(run.norms, resident_.norms) << name;
-    EXPECT_TRUE(run.adapter_tensors == resident_.adapter_tensors) << name;
-  }
-
-  const TinyJob& job() const { return job_; }
-
- private:
-  const TinyJob job_;
-  const std::vector<std::string> common_;
-  RunResult resident_;
-};
 
 TEST(PlanEqualityTest, EveryNumberOfStreamedBlocksAndEveryRing) {
   TinyJobOptions options;
@@ -178,7 +131,8 @@ TEST(PlanEqualityTest, MicroBatchesTogetherThroughEachBlock) {
   equality.Expect("together-one-slot", Swapping(4, 1), {}, MakeBlockMajor);
 }
 
-// What the planner makes of a budget when it can time the steps; samples leave some blocks in place.
+// What the planner makes of a budget when it can time the steps; samples leave some blocks in
+// place.
 TEST(PlanEqualityTest, OneWindowOverAllWeightMemory) {
   TinyJobOptions options;
   options.max_steps = 4;
@@ -212,7 +166,8 @@ TEST(PlanEqualityTest, KeptActivations) {
         equality.Expect(absl::StrCat(name, "-streamed"), Swapping(3, 2), {}, keep);
       }
     }
-    // A kept graph asks for its weights again, so even a block that has left and come back may keep.
+    // A kept graph asks for its weights again, so even a block that has left and come back may
+    // keep.
     equality.Expect("keep-streamed-blocks", Swapping(5, 1), {},
                     [](offload::SwapPlan* plan) { KeepActivations(plan, 1, false); });
   }
@@ -242,93 +197,6 @@ TEST(PlanEqualityTest, SavedInputsOnTheHost) {
   });
 }
 
-// Codes and scales move together; the widened copy is made anew by each op.
-TEST(PlanEqualityTest, QuantisedWeights) {
-  for (const char* dtype : {"bf16", "fp32"}) {
-    TinyJobOptions options;
-    options.max_steps = 3;
-    options.dtype = dtype;
-    PlanEquality equality(options, {"model.quantization=fp8_scaled"});
-    const std::string name = absl::StrCat("fp8-", dtype);
-    for (int blocks = 1; blocks < kBlocks; ++blocks) {
-      equality.Expect(absl::StrCat(name, "-", blocks), Swapping(blocks, 1 + blocks % 3));
-    }
-    equality.Expect(name + "-pageable", Swapping(4, 2, "never"));
-    equality.Expect(name + "-exchange", {"memory.blocks_to_swap=3", "memory.mode=exchange"});
-    equality.Expect(name + "-kept", Swapping(3, 2), {},
-                    [](offload::SwapPlan* plan) { KeepActivations(plan, 1); });
-    equality.Expect(name + "-together", Swapping(4, 1), {}, MakeBlockMajor);
-    equality.Expect(name + "-layer", {"memory.blocks_to_swap=4", "memory.granularity=layer"});
-  }
-}
-
-// Blocks that are read from the checkpoint at each use.
-TEST(PlanEqualityTest, FileTier) {
-  for (const char* dtype : {"bf16", "fp32"}) {
-    TinyJobOptions options;
-    options.max_steps = 3;
-    options.dtype = dtype;
-    PlanEquality equality(options);
-    const auto all_in_file = [](offload::SwapPlan* plan) {
-      for (offload::BlockPlacement& block : plan->blocks) block.tier = offload::HostTier::kFile;
-    };
-    const auto every_other = [](offload::SwapPlan* plan) {
-      for (size_t i = 0; i < plan->blocks.size(); i += 2) {
-        plan->blocks[i].tier = offload::HostTier::kFile;
-      }
-    };
-    offload::HostDeviceOptions staged;
-    staged.copies_need_pinned_memory = true;
-    const std::string name = absl::StrCat("file-", dtype);
-    equality.Expect(name + "-all", Swapping(5, 2), {}, all_in_file);
-    equality.Expect(name + "-one-slot", Swapping(5, 1), {}, all_in_file);
-    equality.Expect(name + "-half", Swapping(5, 2), {}, every_other);
-    equality.Expect(name + "-staged", Swapping(4, 2, "never"), staged, every_other);
-  }
-}
-
-// Jobs of one server read the same masters, whatever each of them streams.
-TEST(PlanEqualityTest, MastersSharedWithOtherJobs) {
-  TinyJobOptions options;
-  options.max_steps = 3;
-  PlanEquality equality(options);
-  const absl::StatusOr<JobInspection> job = equality.job().Open({});
-  ASSERT_TRUE(job.ok()) << job.status();
-  const int fd = *base::CreateMasterFile(*SharedMastersKey(job->config, *job->weights));
-  equality.Expect("shared-first", Swapping(3, 2), {}, nullptr, fd);
-  const int64_t taken = base::MasterFileBytes(fd);
-  EXPECT_GT(taken, 0);
-  equality.Expect("shared-again", Swapping(3, 2), {}, nullptr, fd);
-  EXPECT_EQ(base::MasterFileBytes(fd), taken);
-  equality.Expect("shared-more", Swapping(5, 1), {}, nullptr, fd);
-  EXPECT_GT(base::MasterFileBytes(fd), taken);
-  // An exchanging job would write to them: it gets its own.
-  const int64_t all = base::MasterFileBytes(fd);
-  equality.Expect("shared-exchange", {"memory.blocks_to_swap=2", "memory.mode=exchange"}, {},
-                  nullptr, fd);
-  EXPECT_EQ(base::MasterFileBytes(fd), all);
-  equality.Expect("shared-last", Swapping(4, 2), {}, nullptr, fd);
-  close(fd);
-}
-
-// The planner leaves in the file what host_budget has no room for.
-TEST(PlanEqualityTest, MastersBeyondTheHostBudget) {
-  TinyJobOptions options;
-  options.max_steps = 3;
-  PlanEquality equality(options);
-  int blocks_in_file = 0;
-  const auto count = [&](offload::SwapPlan* plan) {
-    for (const offload::BlockPlacement& block : plan->blocks) {
-      blocks_in_file += block.residence == offload::Residence::kStreamed &&
-                        block.tier == offload::HostTier::kFile;
-    }
-  };
-  std::vector<std::string> overrides = Swapping(5, 2);
-  overrides.push_back("memory.host_budget=400KiB");
-  equality.Expect("host-budget", overrides, {}, count);
-  EXPECT_GT(blocks_in_file, 0);
-}
-
 TEST(PlanEqualityTest, OneLinearAtATime) {
   for (const char* dtype : {"bf16", "fp32"}) {
     TinyJobOptions options;
@@ -348,38 +216,10 @@ TEST(PlanEqualityTest, OneLinearAtATime) {
                     {"memory.blocks_to_swap=4", "memory.granularity=layer"}, slow);
     const std::string prompts =
         absl::StrCat("sampling.prompts=", equality.job().root(), "/prompts.txt");
-    equality.Expect(absl::StrCat("layer-sampling-", dtype),
-                    {prompts, "sampling.every_steps=2", "memory.blocks_to_swap=4",
-                     "memory.granularity=layer"});
+    equality.Expect(
+        absl::StrCat("layer-sampling-", dtype),
+        {prompts, "sampling.every_steps=2", "memory.blocks_to_swap=4", "memory.granularity=layer"});
   }
-}
-
-// Another job than with modulation on the device; but one job for every plan.
-TEST(PlanEqualityTest, HostModulation) {
-  for (const char* dtype : {"bf16", "fp32"}) {
-    TinyJobOptions options;
-    options.max_steps = 3;
-    options.dtype = dtype;
-    PlanEquality equality(options, {"memory.host_modulation=on", "network.rank=3",
-                                    "training.gradient_accumulation_steps=2"});
-    const std::string name = absl::StrCat("modulation-", dtype);
-    for (int blocks = 1; blocks < kBlocks; ++blocks) {
-      equality.Expect(absl::StrCat(name, "-", blocks), Swapping(blocks, 1 + blocks % 3));
-    }
-    equality.Expect(name + "-exchange", {"memory.blocks_to_swap=3", "memory.mode=exchange"});
-    equality.Expect(name + "-layer", {"memory.blocks_to_swap=3", "memory.granularity=layer"});
-    equality.Expect(name + "-together", Swapping(4, 2), {}, MakeBlockMajor);
-    equality.Expect(name + "-kept", Swapping(2, 2), {},
-                    [](offload::SwapPlan* plan) { KeepActivations(plan, 1); });
-  }
-}
-
-TEST(PlanEqualityTest, HostModulationOfQuantisedWeights) {
-  TinyJobOptions options;
-  options.max_steps = 2;
-  PlanEquality equality(options, {"memory.host_modulation=on", "model.quantization=fp8_scaled"});
-  equality.Expect("modulation-fp8-3", Swapping(3, 2));
-  equality.Expect("modulation-fp8-5", Swapping(5, 1));
 }
 
 // F001 at the width where it showed: full attention heads, a text longer than a tile.

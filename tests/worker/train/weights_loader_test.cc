@@ -100,6 +100,10 @@ class Checkpoint {
   int64_t data_ = 0;
 };
 
+std::string KeyOf(const JobInspection& job) {
+  return *SharedMastersKey(job.config, *job.weights, job.model);
+}
+
 SwapPlan MakePlan(const JobInspection& job, int num_streamed, HostTier tier) {
   offload::FakeModel model;
   model.blocks = job.profile.blocks;
@@ -147,7 +151,7 @@ TEST(WeightsLoaderTest, ProgressRunsToTheEndAndUnusedTensorsAreNeverRead) {
   const JobInspection job = checkpoint.Inspect();
   const int64_t header_bytes = job.weights->bytes_read();
   std::vector<int64_t> done;
-  Load load(job, MakePlan(job, 4, HostTier::kPageable), {-1, [&](int64_t bytes, int64_t total) {
+  Load load(job, MakePlan(job, 4, HostTier::kPageable), {{}, [&](int64_t bytes, int64_t total) {
                                                            EXPECT_EQ(total, kBlocks * kMiB);
                                                            done.push_back(bytes / kMiB);
                                                          }});
@@ -158,13 +162,12 @@ TEST(WeightsLoaderTest, ProgressRunsToTheEndAndUnusedTensorsAreNeverRead) {
 
 TEST(WeightsLoaderTest, ASecondJobOnTheSameBaseReadsOnlyItsResidents) {
   const Checkpoint checkpoint(kMiB);
-  const int fd =
-      *base::CreateMasterFile(*SharedMastersKey(TrainConfig(), *checkpoint.Inspect().weights));
   const JobInspection first_job = checkpoint.Inspect(), second_job = checkpoint.Inspect();
-  Load first(first_job, MakePlan(first_job, 5, HostTier::kPageable), {fd});
+  const int fd = *base::CreateMasterFile(KeyOf(first_job));
+  Load first(first_job, MakePlan(first_job, 5, HostTier::kPageable), {{fd}});
   const int64_t taken = base::MasterFileBytes(fd);
   const int64_t header_bytes = second_job.weights->bytes_read();
-  Load second(second_job, MakePlan(second_job, 5, HostTier::kPageable), {fd});
+  Load second(second_job, MakePlan(second_job, 5, HostTier::kPageable), {{fd}});
   EXPECT_EQ(second_job.weights->bytes_read() - header_bytes, kMiB);  // the resident block
   EXPECT_EQ(base::MasterFileBytes(fd), taken);
   EXPECT_THAT(second.loader.TakeNotes(), ::testing::Contains(HasSubstr("5.0 MiB found in memory")));
@@ -179,38 +182,37 @@ TEST(WeightsLoaderTest, ASecondJobOnTheSameBaseReadsOnlyItsResidents) {
 TEST(WeightsLoaderTest, AChangedBaseGetsMemoryOfItsOwn) {
   const Checkpoint checkpoint(kMiB);
   const JobInspection before = checkpoint.Inspect();
-  const std::string key = *SharedMastersKey(TrainConfig(), *before.weights);
+  const std::string key = KeyOf(before);
   const int fd = *base::CreateMasterFile(key);
-  Load first(before, MakePlan(before, 5, HostTier::kPageable), {fd});
+  Load first(before, MakePlan(before, 5, HostTier::kPageable), {{fd}});
   std::filesystem::last_write_time(
       checkpoint.path(), std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
   const JobInspection after = checkpoint.Inspect();
-  EXPECT_NE(*SharedMastersKey(TrainConfig(), *after.weights), key);
-  Load second(after, MakePlan(after, 5, HostTier::kPageable), {fd});
+  EXPECT_NE(KeyOf(after), key);
+  Load second(after, MakePlan(after, 5, HostTier::kPageable), {{fd}});
   EXPECT_EQ(second.loader.shared(), nullptr);
   EXPECT_THAT(second.loader.TakeNotes(), ElementsAre(HasSubstr("not shared with other jobs")));
   EXPECT_TRUE(second.Walk().ok());
   close(fd);
 }
 
-TEST(WeightsLoaderTest, SettingsThatChangeWhatABlockHoldsChangeTheKey) {
+// The server makes a file for each way in which a job may settle what it left open.
+TEST(WeightsLoaderTest, OfTheFilesItIsGivenAJobTakesTheOneForWhatItSettled) {
   const Checkpoint checkpoint(kMiB);
   const JobInspection job = checkpoint.Inspect();
-  TrainConfig config;
-  const std::string key = *SharedMastersKey(config, *job.weights);
-  config.model.dtype = Dtype::kFloat16;  // as many bytes
-  EXPECT_NE(*SharedMastersKey(config, *job.weights), key);
-  config = TrainConfig();
-  config.model.quantization = Quantization::kFp8Scaled;
-  EXPECT_NE(*SharedMastersKey(config, *job.weights), key);
-  config = TrainConfig();
-  config.training.seed = 7;
-  EXPECT_EQ(*SharedMastersKey(config, *job.weights), key);
-  config.memory.mode = offload::TransferMode::kExchange;
-  EXPECT_EQ(*SharedMastersKey(config, *job.weights), "");
-  config = TrainConfig();
-  config.network.trains_base = true;
-  EXPECT_EQ(*SharedMastersKey(config, *job.weights), "");
+  JobInspection other = checkpoint.Inspect();
+  other.model.blocks[0].tensors[0].on_host = true;
+  const int wrong = *base::CreateMasterFile(KeyOf(other)),
+            right = *base::CreateMasterFile(KeyOf(job));
+  const int64_t empty = base::MasterFileBytes(wrong);
+  Load load(job, MakePlan(job, 5, HostTier::kPageable), {{wrong, right}});
+  ASSERT_NE(load.loader.shared(), nullptr);
+  EXPECT_EQ(base::MasterFileBytes(wrong), empty);
+  EXPECT_GE(base::MasterFileBytes(right), 5 * kMiB);
+  EXPECT_EQ(base::ReadyMasterBlocks(right).size(), static_cast<size_t>(kBlocks));
+  EXPECT_TRUE(load.Walk().ok());
+  close(wrong);
+  close(right);
 }
 
 TEST(WeightsLoaderTest, TheFileTierTakesHostMemoryForTheRingAlone) {
