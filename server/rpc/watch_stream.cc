@@ -209,8 +209,13 @@ std::vector<JobRecord> WatchStream::ReadSnapshotLocked() {
   if (!read.ok()) return {};
   // With a token the client wants the past as it was, event by event.
   if (!replays_ && read->sequence > cursor_) {
-    for (const JobRecord& job : read->jobs) covered_[job.id] = read->sequence;
-    covered_until_ = read->sequence;
+    if (snapshot_before_ == 0) {
+      // Nothing was told yet: the watch begins where its first jobs were read.
+      cursor_ = read->sequence;
+    } else {
+      for (const JobRecord& job : read->jobs) covered_[job.id] = read->sequence;
+      covered_until_ = read->sequence;
+    }
   }
   return std::move(read->jobs);
 }

@@ -77,7 +77,7 @@ class WatchStream final : public StreamReactor<v1::JobEvent> {
   bool snapshot_left_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t snapshot_before_ ABSL_GUARDED_BY(mutex_) = 0;
   bool replays_ ABSL_GUARDED_BY(mutex_) = false;  // goes on from a token
-  // Jobs whose snapshot is newer than the watch: the last event that is in it.
+  // Jobs that a later part of the snapshot shows newer than the watch: the last event that is in it.
   std::map<std::string, int64_t> covered_ ABSL_GUARDED_BY(mutex_);
   int64_t covered_until_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t cursor_ ABSL_GUARDED_BY(mutex_) =

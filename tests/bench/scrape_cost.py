@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scrapers cost a training job: its step time with and without them, side by side.
 
-    BLOCKSWAP_BIN_DIR=build/release/bin tests/bench/scrape_cost.py [--pairs 6] [--seconds 10] [--rate 50] [--slow 20]
+    BLOCKSWAP_BIN_DIR=build/release/bin tests/bench/scrape_cost.py [--pairs 6] [--seconds 10] [--rate 50] [--slow 20] [--apart]
 
 Runs the digits example on the host device under a daemon of its own and alternates stretches without and with RATE scrapes of
 /metrics a second (a new connection each) beside SLOW readers that ask for it and take nothing. Prints the median step of each
-stretch, the medians over all of a kind, and their ratio: row 27 of the fault list wants less than 1.01. Run it with the Python of
-the toolchain on an idle machine; with fewer than four cores the scrapers' own work competes with the training's."""
+stretch, the medians over all of a kind, and their ratio: row 27 of the fault list wants less than 1.01, and the share of a core
+that the daemon takes in each kind. Run it with the Python of the toolchain on an idle machine; with fewer than four cores the
+scrapers' own work competes with the training's, unless --apart keeps the worker on core 0 and all else on the others."""
 import argparse
 import json
 import os
@@ -98,6 +99,24 @@ class Server:
                     sys.exit(f"blockswapd did not come up: {pathlib.Path(self.log.name).read_text(errors='replace')}")
                 time.sleep(0.05)
 
+    def keep_apart(self):
+        """The worker's threads on core 0; the daemon's and this program's, and what they start, on the others."""
+        first, others = {0}, set(range(1, os.cpu_count()))
+        for task in pathlib.Path("/proc").glob("[0-9]*/task/[0-9]*"):
+            process = int(task.parts[2])
+            try:
+                parent = int((task / "stat").read_text().rpartition(") ")[2].split()[1])
+                if parent == self.process.pid:
+                    os.sched_setaffinity(int(task.name), first)
+                elif process in (self.process.pid, os.getpid()):
+                    os.sched_setaffinity(int(task.name), others)
+            except OSError:
+                pass  # it has just ended
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self):
         self.process.terminate()
         self.process.wait(timeout=60)
@@ -140,6 +159,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--slow", type=int, default=20)
+    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
     programs = pathlib.Path(os.environ.get("BLOCKSWAP_BIN_DIR", ROOT / "build/release/bin")).resolve()
     for name in ("blockswapd", "blockswap", "blockswap-worker"):
@@ -147,6 +167,7 @@ def main():
             sys.exit(f"{programs / name} is missing: build it, or set BLOCKSWAP_BIN_DIR")
     steps = {"quiet": [], "scraped": []}
     medians = {"quiet": [], "scraped": []}
+    daemon = {"quiet": [], "scraped": []}
     scrapes = failed = 0
     with tempfile.TemporaryDirectory() as path:
         server = Server(programs, pathlib.Path(path))
@@ -154,11 +175,15 @@ def main():
             job = server.submit(pathlib.Path(path), steps=10_000_000)
             while server.step(job) < 10:
                 time.sleep(0.2)
+            if arguments.apart:
+                server.keep_apart()
 
             def stretch(kind):
                 time.sleep(SETTLE_SECONDS)
                 first = server.step(job) + 1
+                before = server.cpu_seconds()
                 time.sleep(arguments.seconds)
+                daemon[kind].append((server.cpu_seconds() - before) / arguments.seconds)
                 found = server.seconds(job, first, server.step(job))
                 if not found:
                     sys.exit("no step was done in a stretch: give it more --seconds")
@@ -179,8 +204,11 @@ def main():
     print(json.dumps({
         "steps": {kind: len(values) for kind, values in steps.items()},
         "median_step_ms": {kind: round(1e3 * value, 4) for kind, value in both.items()},
-        "median_of_stretches_ms": {kind: round(1e3 * statistics.median(values), 4) for kind, values in medians.items()},
+        "daemon_share_of_a_core": {kind: round(statistics.median(values), 4) for kind, values in daemon.items()},
         "ratio": round(both["scraped"] / both["quiet"], 4),
+        # Of neighbours in time: what the machine does over minutes falls out.
+        "median_ratio_of_pairs": round(statistics.median(
+            scraped / quiet for quiet, scraped in zip(medians["quiet"], medians["scraped"])), 4),
         "scrapes_per_second": round(scrapes / total, 1), "failed_scrapes": failed,
         "slow_readers": arguments.slow, "cores": os.cpu_count()}, indent=2))
 

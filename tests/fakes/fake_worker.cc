@@ -17,13 +17,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "tests/fakes/fake_checkpoints.h"
+#include "tests/fakes/fake_script.h"
 #include "tests/fakes/strange_speech.h"
 #include "worker/channel/exit_report_json.h"
 #include "worker/channel/process_identity.h"
@@ -32,46 +32,12 @@
 
 namespace {
 
+using blockswap::FakeScript;
 using blockswap::worker::ExitCode;
 using blockswap::worker::ExitReport;
 using blockswap::worker::Reporter;
 using blockswap::worker::ServerChannelOptions;
 using blockswap::worker::StopRequest;
-
-// steps, save: how many, and every how many a checkpoint. hold_at: waits there for a stop or the
-// file "go". crash_at, crash_attempts: SIGKILLs itself there in the first attempts. exit_at,
-// exit_code, exit_attempts: fails there. ignore_stop, ignore_term: does not hear. no_attach: never
-// connects. quiet_exit: exits with exit_code without a report. seconds: claimed duration of a step.
-// lines: printed per step. pace: milliseconds that a step really takes. lifelike: loss, memory and
-// swapping as of a real job, for people who look. hang_at: makes no more progress there, and hears
-// nothing but signals. drop_at: closes its stream there and lives on without it. leave_child: a
-// daemonised child outlives it. crash_load, crash_save, crash_stop: SIGKILLs itself there in the
-// first attempts. hasty_exit: does not wait for the server to hear its end. speak_huge,
-// speak_twice: keeps to no protocol. protocol: speaks that of another release in the first
-// attempts; protocol_later: only to the next server, with two steps done. load_gib: waits half
-// loaded, as at hold_at. link_gib, link_gbps: what each step claims to have brought to the device,
-// and how fast. replan_at: another plan from there on. exit_load: fails with exit_code before it is
-// ready. real_save, full_from, full_to: checkpoints as in fake_checkpoints.h. hostile: prints,
-// warns of and fails with kHostileText.
-class Script {
- public:
-  explicit Script(const std::string& text) {
-    std::istringstream words(text);
-    std::string word;
-    while (words >> word) {
-      const size_t equals = word.find('=');
-      values_[word.substr(0, equals)] =
-          equals == std::string::npos ? 1 : std::atol(word.c_str() + equals + 1);
-    }
-  }
-  int64_t Get(const char* key, int64_t otherwise) const {
-    const auto found = values_.find(key);
-    return found == values_.end() ? otherwise : found->second;
-  }
-
- private:
-  std::map<std::string, int64_t> values_;
-};
 
 void WaitABit() { ::poll(nullptr, 0, 2); }
 
@@ -88,7 +54,8 @@ bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0;
 
 class FakeTraining {
  public:
-  FakeTraining(Script script, std::string output, int attempt, std::unique_ptr<Reporter> reporter)
+  FakeTraining(FakeScript script, std::string output, int attempt,
+               std::unique_ptr<Reporter> reporter)
       : script_(std::move(script)),
         output_(std::move(output)),
         attempt_(attempt),
@@ -334,7 +301,7 @@ class FakeTraining {
     return static_cast<int>(code);
   }
 
-  const Script script_;
+  const FakeScript script_;
   const std::string output_;
   const int attempt_;
   std::unique_ptr<Reporter> reporter_;
@@ -370,7 +337,7 @@ int main(int argc, char** argv) {
   // A real server takes no spaces in labels: "steps.5-save.1" says the same.
   if (text.find('=') == std::string::npos)
     text = absl::StrReplaceAll(text, {{"-", " "}, {".", "="}});
-  Script script(text);
+  FakeScript script(text);
   std::ofstream(flags["--output"] + "/fake-pid") << ::getpid();
   if (script.Get("ignore_term", 0) != 0) ::signal(SIGTERM, SIG_IGN);
   blockswap::worker::InstallStackDump();

@@ -59,14 +59,6 @@ class StorageFaultsTest : public ::testing::Test {
     }
     return messages;
   }
-  static std::vector<v1::Attempt> Attempts(TestServer& server, const std::string& name) {
-    grpc::ClientContext context;
-    v1::ListAttemptsRequest request;
-    request.set_parent(name);
-    v1::ListAttemptsResponse response;
-    EXPECT_TRUE(server.training().ListAttempts(&context, request, &response).ok());
-    return {response.attempts().begin(), response.attempts().end()};
-  }
   // The stored event that `is_it` means, once there is one; another one after half a minute.
   static v1::JobEvent Await(TestServer& server, const std::string& name,
                             const std::function<bool(const v1::JobEvent&)>& is_it) {
@@ -181,7 +173,7 @@ TEST_F(Row17, ADamagedCheckpointIsSkippedWithAnEventAndTheOneBeforeItIsUsed) {
     EXPECT_TRUE(worker::VerifyCheckpoint(Checkpoint(job, 4)).ok());
     LetGo(job);
     EXPECT_EQ(server.WaitTerminal(job.name()).state(), v1::JOB_STATE_SUCCEEDED);
-    const auto attempts = Attempts(server, job.name());
+    const auto attempts = server.Attempts(job.name());
     ASSERT_EQ(attempts.size(), 2u);
     EXPECT_EQ(attempts[1].start_step(), 2);
     const auto told = Messages(Events(server, job.name()), "CHECKPOINT_CORRUPT");
@@ -203,7 +195,7 @@ TEST_F(Row17, WithoutAnyGoodCheckpointItBeginsAnewAndSaysWhichItSkipped) {
   ::kill(worker, SIGKILL);
   LetGo(job);
   EXPECT_EQ(server.WaitTerminal(job.name()).state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Attempts(server, job.name()).at(1).start_step(), 0);
+  EXPECT_EQ(server.Attempts(job.name()).at(1).start_step(), 0);
   EXPECT_EQ(Messages(Events(server, job.name()), "CHECKPOINT_CORRUPT").size(), 2u);
 }
 
@@ -265,7 +257,7 @@ TEST_F(Row21, AnOutputDirectoryThatIsGoneIsWaitedForABoundedNumberOfTimes) {
   EXPECT_THAT(done.state_message(), AllOf(HasSubstr(job.output_directory()), HasSubstr("is gone"),
                                           HasSubstr("the limit of 3 restarts")));
   EXPECT_FALSE(fs::exists(job.output_directory()));
-  const auto attempts = Attempts(server, job.name());
+  const auto attempts = server.Attempts(job.name());
   ASSERT_EQ(attempts.size(), 4u);
   for (size_t i = 1; i < attempts.size(); ++i) {
     EXPECT_EQ(attempts[i].failure().category(), v1::FAILURE_CATEGORY_STORAGE);
@@ -292,7 +284,7 @@ TEST_F(Row21, AJobGoesOnAtItsCheckpointOnceItsOutputDirectoryIsBack) {
   fs::rename(aside, job.output_directory());
   const v1::Job done = server.WaitTerminal(job.name());
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED) << done.state_message();
-  const auto attempts = Attempts(server, job.name());
+  const auto attempts = server.Attempts(job.name());
   EXPECT_EQ(attempts.back().start_step(), 3);
   EXPECT_TRUE(worker::VerifyCheckpoint(Checkpoint(job, 6)).ok());
 }
@@ -319,7 +311,7 @@ TEST_F(Row21, SavesThatFailWithTheirPathEndTheAttemptAndTheNextOneGoesOn) {
   ASSERT_TRUE(server.daemon().store().SetQueuePause(std::nullopt).ok());
   const v1::Job done = server.WaitTerminal(job.name());
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED) << done.state_message();
-  const auto first = Attempts(server, job.name()).at(0);
+  const auto first = server.Attempts(job.name()).at(0);
   EXPECT_EQ(first.failure().category(), v1::FAILURE_CATEGORY_STORAGE);
   EXPECT_EQ(first.failure().reason(), "SAVE_FAILED");
   EXPECT_TRUE(first.failure().retryable());

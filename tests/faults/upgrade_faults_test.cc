@@ -67,16 +67,12 @@ TEST_F(Row51, AStoreOfTheFirstReleaseIsTakenOverAndItsRunningJobGoesOn) {
   // Its worker is gone, which is nobody's fault: no restart is used up.
   EXPECT_EQ(server.WaitTerminal("jobs/crash-0002").state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(server.WaitTerminal("jobs/later-0003").state(), v1::JOB_STATE_SUCCEEDED);
-  grpc::ClientContext context;
-  v1::ListAttemptsRequest request;
-  request.set_parent("jobs/crash-0002");
-  v1::ListAttemptsResponse attempts;
-  ASSERT_TRUE(server.training().ListAttempts(&context, request, &attempts).ok());
-  ASSERT_EQ(attempts.attempts_size(), 3);
-  EXPECT_EQ(attempts.attempts(0).failure().reason(), "WORKER_SIGNALLED");
-  EXPECT_EQ(attempts.attempts(1).failure().reason(), "SERVER_RESTARTED");
-  EXPECT_EQ(attempts.attempts(1).failure().category(), v1::FAILURE_CATEGORY_PREEMPTED);
-  EXPECT_TRUE(attempts.attempts(2).failure().reason().empty());
+  const auto attempts = server.Attempts("jobs/crash-0002");
+  ASSERT_EQ(attempts.size(), 3u);
+  EXPECT_EQ(attempts[0].failure().reason(), "WORKER_SIGNALLED");
+  EXPECT_EQ(attempts[1].failure().reason(), "SERVER_RESTARTED");
+  EXPECT_EQ(attempts[1].failure().category(), v1::FAILURE_CATEGORY_PREEMPTED);
+  EXPECT_TRUE(attempts[2].failure().reason().empty());
   EXPECT_TRUE(std::filesystem::exists(store_path() + ".v1.bak"));
 }
 

@@ -25,14 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 class WorkerFaultsTest : public ::testing::Test {
  protected:
-  static std::vector<v1::Attempt> Attempts(TestServer& server, const std::string& name) {
-    grpc::ClientContext context;
-    v1::ListAttemptsRequest request;
-    request.set_parent(name);
-    v1::ListAttemptsResponse response;
-    EXPECT_TRUE(server.training().ListAttempts(&context, request, &response).ok());
-    return {response.attempts().begin(), response.attempts().end()};
-  }
   static v1::Job Cancel(TestServer& server, const std::string& name) {
     grpc::ClientContext context;
     v1::CancelJobRequest request;
@@ -70,7 +62,7 @@ TEST_F(Row1, AKilledWorkerIsNoticedWithinASecondAndResumedFromItsCheckpoint) {
   LetGo(job);
   const v1::Job done = server.WaitTerminal(job.name());
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED);
-  const auto attempts = Attempts(server, job.name());
+  const auto attempts = server.Attempts(job.name());
   ASSERT_EQ(attempts.size(), 2u);
   EXPECT_EQ(attempts[0].failure().category(), v1::FAILURE_CATEGORY_WORKER_CRASH);
   EXPECT_EQ(attempts[0].failure().signal(), SIGKILL);
@@ -97,7 +89,7 @@ TEST_F(Row1, F045AWorkerKilledInAnyPhaseFreesItsDevice) {
     }
     const v1::Job done = server.WaitTerminal(job.name());
     EXPECT_EQ(done.state(), stops ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_FAILED) << script;
-    EXPECT_EQ(Attempts(server, job.name())[0].failure().signal(), SIGKILL) << script;
+    EXPECT_EQ(server.Attempts(job.name())[0].failure().signal(), SIGKILL) << script;
     EXPECT_EQ(Cancel(server, job.name()).state(), done.state()) << script;
     const v1::Job next = server.MustCreate("next", "steps=1");
     EXPECT_EQ(server.WaitTerminal(next.name()).state(), v1::JOB_STATE_SUCCEEDED) << script;
@@ -112,7 +104,7 @@ TEST_F(Row3, DeviceOutOfMemoryIsRetriedOnceWithMoreBlocksAwayAndBothAreRecorded)
   EXPECT_EQ(done.state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(done.failure().category(), v1::FAILURE_CATEGORY_OUT_OF_MEMORY_DEVICE);
   EXPECT_THAT(done.state_message(), HasSubstr("already tried with more blocks away"));
-  const auto attempts = Attempts(server, job.name());
+  const auto attempts = server.Attempts(job.name());
   ASSERT_EQ(attempts.size(), 2u);
   EXPECT_EQ(attempts[0].failure().exit_code(), 11);
   bool told = false;
@@ -157,7 +149,7 @@ TEST_F(Row4, DeviceOutOfMemoryAtLoadFailsBeforeTheFirstStepWithEstimateAndActual
     ++told;
   }
   EXPECT_EQ(told, 2);  // before the one retry, and at the end
-  for (const v1::Attempt& attempt : Attempts(server, job.name())) EXPECT_EQ(attempt.end_step(), 0);
+  for (const v1::Attempt& attempt : server.Attempts(job.name())) EXPECT_EQ(attempt.end_step(), 0);
 }
 
 // F047: a context that is poisoned ends with its process; the device is tried out by a fresh one.
@@ -208,7 +200,7 @@ TEST_F(Row9, AHungWorkerLeavesItsStacksAndIsReplaced) {
   const v1::Job job = server.MustCreate("hangs", "steps=5 save=1 hang_at=4 ignore_term");
   const v1::Job done = server.WaitTerminal(job.name());
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED);
-  const auto attempts = Attempts(server, job.name());
+  const auto attempts = server.Attempts(job.name());
   ASSERT_EQ(attempts.size(), 2u);
   EXPECT_EQ(attempts[0].failure().category(), v1::FAILURE_CATEGORY_STALLED);
   EXPECT_EQ(attempts[0].failure().reason(), "NO_PROGRESS");
@@ -226,7 +218,7 @@ TEST_F(Row11, AWorkerThatClosesItsStreamAndLivesIsReplaced) {
   const v1::Job job = server.MustCreate("drops", "steps=3 save=1 drop_at=2");
   const v1::Job done = server.WaitTerminal(job.name());
   EXPECT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Attempts(server, job.name())[0].failure().reason(), "HEARTBEAT_LOST");
+  EXPECT_EQ(server.Attempts(job.name())[0].failure().reason(), "HEARTBEAT_LOST");
 }
 
 int64_t PeakMemoryBytes() {

@@ -40,12 +40,8 @@ class RetryJobTest : public ::testing::Test {
     request->mutable_override_mask()->add_paths("labels");
   }
   int64_t FirstStep(const v1::Job& job) {
-    grpc::ClientContext context;
-    v1::ListAttemptsRequest request;
-    request.set_parent(job.name());
-    v1::ListAttemptsResponse response;
-    EXPECT_TRUE(server_.training().ListAttempts(&context, request, &response).ok());
-    return response.attempts_size() == 0 ? -1 : response.attempts(0).start_step();
+    const auto attempts = server_.Attempts(job.name());
+    return attempts.empty() ? -1 : attempts[0].start_step();
   }
 
   TemporaryDirectory directory_;

@@ -112,7 +112,8 @@ TEST(StatusConversionTest, BugsHaveANumberToAskFor) {
 TEST(StatusConversionTest, TextsAreCutSoThatTheTrailersArrive) {
   const std::string text(1 << 20, 'x');
   std::vector<Violation> violations;
-  for (int i = 0; i < 1000; ++i) violations.push_back({"field." + std::to_string(i), text.substr(0, 4096)});
+  for (int i = 0; i < 1000; ++i)
+    violations.push_back({"field." + std::to_string(i), text.substr(0, 4096)});
   for (const absl::Status& status :
        {absl::InternalError(text), SpecInvalid(violations),
         WithReason(absl::FailedPreconditionError(text), "INVALID_STATE", {{"job", text}}),

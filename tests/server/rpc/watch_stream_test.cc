@@ -72,50 +72,89 @@ TEST_F(WatchStreamTest, SnapshotThenEndThenChanges) {
   context.TryCancel();
 }
 
+// The job "busy" is suspended and queued again as fast as the store can, for as long as this lives.
+class BusyJob {
+ public:
+  explicit BusyJob(JobStore& store) : store_(store) {
+    EXPECT_TRUE(store_.SetQueuePause(QueuePause{}).ok());
+    JobRecord job;
+    job.id = job.uid = "busy";
+    EXPECT_TRUE(store_.CreateJob(job, "", "", 1000000).ok());
+    changes_ = std::thread([this] {
+      while (!done_) EXPECT_TRUE(store_.UpdateJob("busy", Turn).ok());
+    });
+  }
+  ~BusyJob() {
+    done_ = true;
+    changes_.join();
+  }
+  // Reads until the job was shown or turned `states` times, and expects each to differ from the one
+  // before, beginning with `last`. Returns the last.
+  static v1::JobState ExpectTurns(const EventReader& stream, int states, v1::JobState last) {
+    v1::JobEvent event;
+    while (states > 0 && stream->Read(&event)) {
+      // The scheduler says meanwhile why a job waits, which changes no state.
+      const bool is_snapshot = event.type() == v1::JobEvent::TYPE_SNAPSHOT;
+      if (!is_snapshot && event.reason() != "TURNED") continue;
+      EXPECT_NE(event.state(), last) << event.ShortDebugString();
+      last = event.state();
+      --states;
+    }
+    EXPECT_EQ(states, 0);
+    return last;
+  }
+
+ private:
+  static absl::Status Turn(JobRecord& current, JobChange&) {
+    current.state = current.state == JobState::kQueued ? JobState::kSuspended : JobState::kQueued;
+    current.state_reason = "TURNED";
+    return absl::OkStatus();
+  }
+  JobStore& store_;
+  std::atomic<bool> done_{false};
+  std::thread changes_;
+};
+
 // F118: a watch that begins while a job changes shows it once, and from there each change once.
 TEST_F(WatchStreamTest, ChangesFollowTheSnapshotWithoutGapOrRepetition) {
   Start();
-  JobStore& store = server_->daemon().store();
-  ASSERT_TRUE(store.SetQueuePause(QueuePause{}).ok());
-  JobRecord job;
-  job.id = job.uid = "busy";
-  ASSERT_TRUE(store.CreateJob(job, "", "", 1000000).ok());
-  std::atomic<bool> done{false};
-  std::thread changes([&store, &done] {
-    while (!done) {
-      EXPECT_TRUE(store
-                      .UpdateJob("busy",
-                                 [](JobRecord& current, JobChange&) {
-                                   current.state = current.state == JobState::kQueued
-                                                       ? JobState::kSuspended
-                                                       : JobState::kQueued;
-                                   current.state_reason = "TURNED";
-                                   return absl::OkStatus();
-                                 })
-                      .ok());
-    }
-  });
+  const BusyJob busy(server_->daemon().store());
   for (int watch = 0; watch < 100; ++watch) {
+    SCOPED_TRACE(absl::StrCat("watch ", watch));
     grpc::ClientContext context;
     v1::WatchJobsRequest request;
     request.set_include_snapshot(true);
     if (watch % 2 == 0) request.set_job("jobs/busy");
-    const EventReader stream = Watch(context, request);
-    v1::JobState last = v1::JOB_STATE_UNSPECIFIED;
-    v1::JobEvent event;
-    for (int states = 0; states < 4 && stream->Read(&event);) {
-      // The scheduler says meanwhile why a job waits, which changes no state.
-      const bool is_snapshot = event.type() == v1::JobEvent::TYPE_SNAPSHOT;
-      if (!is_snapshot && event.reason() != "TURNED") continue;
-      EXPECT_NE(event.state(), last) << "watch " << watch << ", state " << states;
-      last = event.state();
-      ++states;
-    }
-    EXPECT_NE(last, v1::JOB_STATE_UNSPECIFIED);
+    BusyJob::ExpectTurns(Watch(context, request), 4, v1::JOB_STATE_UNSPECIFIED);
     context.TryCancel();
   }
-  done = true;
-  changes.join();
+}
+
+TEST_F(WatchStreamTest, TokenOfTheSnapshotGoesOnBehindWhatItShowed) {
+  Start();
+  const BusyJob busy(server_->daemon().store());
+  for (int watch = 0; watch < 100; ++watch) {
+    SCOPED_TRACE(absl::StrCat("watch ", watch));
+    v1::WatchJobsRequest request;
+    if (watch % 2 == 0) request.set_job("jobs/busy");
+    v1::JobState shown = v1::JOB_STATE_UNSPECIFIED;
+    {
+      grpc::ClientContext context;
+      v1::WatchJobsRequest with_snapshot = request;
+      with_snapshot.set_include_snapshot(true);
+      const EventReader stream = Watch(context, with_snapshot);
+      v1::JobEvent event;
+      while (stream->Read(&event) && event.type() != v1::JobEvent::TYPE_SNAPSHOT_END) {
+        shown = event.state();
+      }
+      request.set_resume_token(event.resume_token());
+      context.TryCancel();
+    }
+    ASSERT_NE(shown, v1::JOB_STATE_UNSPECIFIED);
+    grpc::ClientContext context;
+    BusyJob::ExpectTurns(Watch(context, request), 3, shown);
+    context.TryCancel();
+  }
 }
 
 TEST_F(WatchStreamTest, ResumedStreamMissesNothingAndRepeatsNothing) {

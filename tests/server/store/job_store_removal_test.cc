@@ -10,7 +10,7 @@
 #include "server/base/reason.h"
 #include "server/base/wall_clock.h"
 #include "server/store/job_store.h"
-#include "tests/server/testing/temporary_directory.h"
+#include "tests/server/testing/store_fixture.h"
 
 namespace blockswap::server {
 namespace {
@@ -18,16 +18,8 @@ namespace {
 absl::Status Yes(const JobRecord&) { return absl::OkStatus(); }
 EventRecord Deleted() { return MakeEvent(EventType::kDeleted, "DELETED_BY_CLIENT", ""); }
 
-class JobStoreRemovalTest : public ::testing::Test {
+class JobStoreRemovalTest : public StoreFixture {
  protected:
-  void SetUp() override { Reopen(); }
-  void Reopen() {
-    store_.reset();
-    auto store = JobStore::Open(path());
-    ASSERT_TRUE(store.ok()) << store.status();
-    store_ = *std::move(store);
-  }
-  std::string path() const { return directory_.path() + "/jobs.db"; }
   JobRecord Create(const std::string& id, const std::string& request_id = "") {
     JobRecord job;
     job.id = job.name = id;
@@ -51,9 +43,6 @@ class JobStoreRemovalTest : public ::testing::Test {
                                 })
                     .ok());
   }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<JobStore> store_;
 };
 
 TEST_F(JobStoreRemovalTest, DeletedJobIsGoneWithEverythingButItsLastEvent) {

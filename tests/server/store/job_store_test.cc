@@ -17,6 +17,7 @@
 #include "server/base/random_text.h"
 #include "server/base/reason.h"
 #include "server/store/schema.h"
+#include "tests/server/testing/store_fixture.h"
 #include "tests/server/testing/temporary_directory.h"
 
 namespace blockswap::server {
@@ -36,16 +37,8 @@ JobRecord NewJob(const std::string& id) {
   return job;
 }
 
-class JobStoreTest : public ::testing::Test {
+class JobStoreTest : public StoreFixture {
  protected:
-  void SetUp() override { Reopen(); }
-  void Reopen() {
-    store_.reset();
-    auto store = JobStore::Open(path());
-    ASSERT_TRUE(store.ok()) << store.status();
-    store_ = *std::move(store);
-  }
-  std::string path() const { return directory_.path() + "/jobs.db"; }
   JobRecord Create(const std::string& id) {
     auto created = store_->CreateJob(NewJob(id), "", "", kNoLimit);
     EXPECT_TRUE(created.ok()) << created.status();
@@ -57,9 +50,6 @@ class JobStoreTest : public ::testing::Test {
       return absl::OkStatus();
     });
   }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<JobStore> store_;
 };
 
 TEST_F(JobStoreTest, JobSurvivesReopening) {
@@ -259,7 +249,7 @@ TEST_F(JobStoreTest, ReadersAndWritersGoTogether) {
 }
 
 // A disk of one MiB of its own; only root may make one.
-class FullDiskTest : public ::testing::Test {
+class FullDiskTest : public StoreFixture {
  protected:
   void SetUp() override {
     if (::mount("blockswap-test", directory_.path().c_str(), "tmpfs", 0, "size=1m") != 0) {

@@ -128,12 +128,7 @@ std::vector<v1::JobEvent> DaemonClient::Events(const std::string& name) {
 }
 
 std::vector<v1::Attempt> DaemonClient::Attempts(const std::string& name) {
-  grpc::ClientContext context;
-  v1::ListAttemptsRequest request;
-  request.set_parent(name);
-  v1::ListAttemptsResponse response;
-  EXPECT_TRUE(stub_->ListAttempts(&context, request, &response).ok());
-  return {response.attempts().begin(), response.attempts().end()};
+  return JobAttempts(*stub_, name);
 }
 
 std::vector<v1::MetricPoint> DaemonClient::Points(const std::string& name) {

@@ -17,6 +17,16 @@ v1::Job GetJob(v1::TrainingService::Stub& stub, const std::string& name) {
   return job;
 }
 
+std::vector<v1::Attempt> JobAttempts(v1::TrainingService::Stub& stub, const std::string& name) {
+  grpc::ClientContext context;
+  v1::ListAttemptsRequest request;
+  request.set_parent(name);
+  v1::ListAttemptsResponse response;
+  const grpc::Status status = stub.ListAttempts(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return {response.attempts().begin(), response.attempts().end()};
+}
+
 std::string JobLog(v1::TrainingService::Stub& stub, const std::string& name, int attempt) {
   grpc::ClientContext context;
   v1::StreamJobLogsRequest request;

@@ -13,6 +13,7 @@ namespace blockswap::server {
 
 // A call that fails fails the test.
 v1::Job GetJob(v1::TrainingService::Stub& stub, const std::string& name);
+std::vector<v1::Attempt> JobAttempts(v1::TrainingService::Stub& stub, const std::string& name);
 std::string JobLog(v1::TrainingService::Stub& stub, const std::string& name, int attempt);
 
 struct WatchedEvents {

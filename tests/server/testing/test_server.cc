@@ -25,8 +25,7 @@ namespace {
 int64_t MebibytesOf(const v1::JobSpec& spec, const char* label, int64_t otherwise) {
   const auto found = spec.labels().find(label);
   int64_t number = 0;
-  const bool is_said =
-      found != spec.labels().end() && absl::SimpleAtoi(found->second, &number);
+  const bool is_said = found != spec.labels().end() && absl::SimpleAtoi(found->second, &number);
   return (is_said ? number : otherwise) << 20;
 }
 
@@ -159,6 +158,10 @@ v1::Job TestServer::WaitState(const std::string& name, v1::JobState state) {
 
 std::string TestServer::Log(const std::string& name, int attempt) {
   return JobLog(*training_, name, attempt);
+}
+
+std::vector<v1::Attempt> TestServer::Attempts(const std::string& name) {
+  return JobAttempts(*training_, name);
 }
 
 std::string ErrorReason(const grpc::Status& status) {

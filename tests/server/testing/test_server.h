@@ -56,6 +56,7 @@ class TestServer final {
   v1::Job WaitTerminal(const std::string& name);
   v1::Job WaitState(const std::string& name, v1::JobState state);
   std::string Log(const std::string& name, int attempt);
+  std::vector<v1::Attempt> Attempts(const std::string& name);
 
  private:
   std::unique_ptr<Daemon> daemon_;

@@ -17,7 +17,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr size_t kFileBytes = 5'000'003;  // more than one bounce buffer, no multiple of a sector
+// More than one bounce buffer, a piece for each reading thread and more, no multiple of a sector.
+constexpr size_t kFileBytes = 25'000'003;
 
 std::string Pattern() {
   std::string text(kFileBytes, '\0');
@@ -45,7 +46,7 @@ class FileReaderModeTest : public FileReaderTest, public ::testing::WithParamInt
 TEST_P(FileReaderModeTest, ReadsAnyRange) {
   reader_.SetMode(GetParam());
   const std::string all = Pattern();
-  for (const int64_t offset : {0, 1, 4095, 4096, 4097, 4'999'999}) {
+  for (const int64_t offset : {0, 1, 4095, 4096, 4097, 24'999'999}) {
     for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{9000}, kFileBytes}) {
       const size_t fits = std::min(bytes, kFileBytes - static_cast<size_t>(offset));
       EXPECT_EQ(ReadText(offset, fits), all.substr(static_cast<size_t>(offset), fits))
@@ -60,7 +61,8 @@ TEST_P(FileReaderModeTest, AFileCutWhileInUseIsDataLossThatNamesIt) {
   std::filesystem::resize_file(path_, 1'000'000);
   EXPECT_EQ(ReadText(0, 1'000'000), Pattern().substr(0, 1'000'000));
   EXPECT_THAT(ReadText(900'000, 200'000), AllOf(HasSubstr("DATA_LOSS"), HasSubstr(path_),
-                                                HasSubstr("cut short"), HasSubstr("5000003")));
+                                                HasSubstr("cut short"), HasSubstr("25000003")));
+  EXPECT_THAT(ReadText(0, kFileBytes), AllOf(HasSubstr("DATA_LOSS"), HasSubstr("cut short")));
 }
 
 TEST_P(FileReaderModeTest, AReplacedFileIsStillTheOneThatWasOpened) {
