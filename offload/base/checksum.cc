@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
+
+#include "offload/base/pieces.h"
 
 namespace blockswap::base {
 namespace {
@@ -48,6 +51,19 @@ uint64_t Checksum(absl::Span<const std::byte> bytes) {
   uint64_t sum = Mix(bytes.size() + 1);
   for (const uint64_t lane : lanes) sum = Mix(sum ^ lane);
   return sum;
+}
+
+uint64_t ChecksumOfPieces(absl::Span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  std::vector<uint64_t> sums(static_cast<size_t>((size + kPieceBytes - 1) / kPieceBytes));
+  ForPieces(size, [bytes, &sums](int64_t offset, int64_t count) {
+    sums[static_cast<size_t>(offset / kPieceBytes)] =
+        Checksum(bytes.subspan(static_cast<size_t>(offset), static_cast<size_t>(count)));
+    return absl::OkStatus();
+  }).IgnoreError();  // sums do not fail
+  // The number of bytes is in the last piece's sum.
+  return Checksum(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(sums.data()),
+                                      sums.size() * sizeof(uint64_t)));
 }
 
 }  // namespace blockswap::base

@@ -13,7 +13,7 @@
 
 namespace blockswap::base {
 
-inline constexpr uint32_t kMasterFileVersion = 1;
+inline constexpr uint32_t kMasterFileVersion = 2;
 
 // The first bytes of the file. See Note [Shared masters].
 struct MasterFileStart {

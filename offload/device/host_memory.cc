@@ -11,6 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/base/byte_size.h"
+#include "offload/base/pieces.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // of Linux 5.14, missing in older headers
+#endif
 
 namespace blockswap::offload {
 
@@ -39,11 +44,26 @@ absl::StatusOr<std::byte*> MapSharedPages(int fd, int64_t offset, int64_t bytes)
   void* data = mmap(nullptr, static_cast<size_t>(PageCeil(bytes)), PROT_READ | PROT_WRITE,
                     MAP_SHARED, fd, offset);
   if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "host memory shared by jobs cannot be mapped: asked ", bytes, " bytes at ", offset,
-        ", the system answered '", std::strerror(errno), "'"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("host memory shared by jobs cannot be mapped: asked ", bytes, " bytes at ",
+                     offset, ", the system answered '", std::strerror(errno), "'"));
   }
   return static_cast<std::byte*>(data);
+}
+
+absl::Status PopulatePages(std::byte* data, int64_t bytes) {
+  return base::ForPieces(PageCeil(bytes), [data](int64_t offset, int64_t size) {
+    int failed = 0;
+    do {
+      failed = madvise(data + offset, static_cast<size_t>(size), MADV_POPULATE_WRITE);
+    } while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+    if (failed == 0) return absl::OkStatus();
+    const std::string message =
+        absl::StrCat("host memory exhausted: no pages for ", size, " bytes, the system answered '",
+                     std::strerror(errno), "'");
+    return errno == EINVAL ? absl::UnimplementedError(message)
+                           : absl::ResourceExhaustedError(message);
+  });
 }
 
 absl::Status MakeReadOnly(std::byte* data, int64_t bytes) {

@@ -23,6 +23,9 @@ void UnmapPages(std::byte* data, int64_t bytes);
 
 // Maps pages of a file that other processes map too, writable. `offset` is page aligned.
 absl::StatusOr<std::byte*> MapSharedPages(int fd, int64_t offset, int64_t bytes);
+// Gives all pages of a writable mapping their memory, by several threads. ResourceExhausted when
+// there is not enough, where a first touch would end the process; Unimplemented before Linux 5.14.
+absl::Status PopulatePages(std::byte* data, int64_t bytes);
 // No write through this mapping from now on.
 absl::Status MakeReadOnly(std::byte* data, int64_t bytes);
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offload/host/pinned_arena.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_memory.h"
 #include "offload/device/numa.h"
@@ -19,33 +24,50 @@ void PlaceNearDevice(DeviceRuntime* device, std::byte* data, int64_t bytes) {
   PreferNode(data, bytes, device->facts().numa_node).IgnoreError();
 }
 
+// Where pages cannot be populated through their mapping; on whichever node this thread runs.
+absl::Status AllocateFile(int fd, int64_t offset, int64_t bytes) {
+  if (fallocate(fd, 0, offset, bytes) == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("host memory exhausted: no pages for ", bytes,
+                                                   " bytes, the system answered '",
+                                                   std::strerror(errno), "'"));
+}
+
 }  // namespace
 
 absl::StatusOr<PinnedArena> PinnedArena::Create(DeviceRuntime* device, int64_t bytes, Lock lock) {
   if (bytes == 0) return PinnedArena();
   BLOCKSWAP_ASSIGN_OR_RETURN(std::byte* const data, MapPages(bytes));
-  return Own(device, data, bytes, lock);
+  PinnedArena arena = Own(device, data, bytes);
+  if (lock == Lock::kYes) BLOCKSWAP_RETURN_IF_ERROR(arena.LockPages());
+  return arena;
 }
 
 absl::StatusOr<PinnedArena> PinnedArena::MapFile(DeviceRuntime* device, int fd, int64_t offset,
                                                  int64_t bytes, Lock lock) {
   if (bytes == 0) return PinnedArena();
   BLOCKSWAP_ASSIGN_OR_RETURN(std::byte* const data, MapSharedPages(fd, offset, bytes));
-  return Own(device, data, bytes, lock);
+  PinnedArena arena = Own(device, data, bytes);
+  // Now, with an answer: a page that cannot be had at its first touch would end the process.
+  absl::Status populated = PopulatePages(data, bytes);
+  if (absl::IsUnimplemented(populated)) populated = AllocateFile(fd, offset, PageCeil(bytes));
+  BLOCKSWAP_RETURN_IF_ERROR(populated);
+  if (lock == Lock::kYes) BLOCKSWAP_RETURN_IF_ERROR(arena.LockPages());
+  return arena;
 }
 
-absl::StatusOr<PinnedArena> PinnedArena::Own(DeviceRuntime* device, std::byte* data, int64_t bytes,
-                                             Lock lock) {
+PinnedArena PinnedArena::Own(DeviceRuntime* device, std::byte* data, int64_t bytes) {
   PinnedArena arena;
   arena.device_ = device;
   arena.data_ = data;
   arena.bytes_ = bytes;
   PlaceNearDevice(device, data, bytes);
-  if (lock == Lock::kYes) {
-    BLOCKSWAP_RETURN_IF_ERROR(device->LockHostMemory(arena.data_, PageCeil(bytes)));
-    arena.locked_bytes_ = PageCeil(bytes);
-  }
   return arena;
+}
+
+absl::Status PinnedArena::LockPages() {
+  BLOCKSWAP_RETURN_IF_ERROR(device_->LockHostMemory(data_, PageCeil(bytes_)));
+  locked_bytes_ = PageCeil(bytes_);
+  return absl::OkStatus();
 }
 
 absl::Status PinnedArena::MakeReadOnly() {

@@ -22,7 +22,8 @@ class PinnedArena {
   // bytes: an empty arena.
   static absl::StatusOr<PinnedArena> Create(DeviceRuntime* device, int64_t bytes, Lock lock);
 
-  // The same over pages of a file that other processes map too (offset page aligned).
+  // The same over pages of a file that other processes map too (offset page aligned). All of them
+  // are there afterwards.
   static absl::StatusOr<PinnedArena> MapFile(DeviceRuntime* device, int fd, int64_t offset,
                                              int64_t bytes, Lock lock);
 
@@ -39,8 +40,9 @@ class PinnedArena {
   int64_t locked_bytes() const { return locked_bytes_; }  // whole pages; 0 when pageable
 
  private:
-  static absl::StatusOr<PinnedArena> Own(DeviceRuntime* device, std::byte* data, int64_t bytes,
-                                         Lock lock);
+  // Placed on the device's node, not touched yet.
+  static PinnedArena Own(DeviceRuntime* device, std::byte* data, int64_t bytes);
+  absl::Status LockPages();
   void Reset();
 
   DeviceRuntime* device_ = nullptr;

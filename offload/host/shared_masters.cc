@@ -149,13 +149,10 @@ base::MasterFileBlock& SharedMasters::control_of(int block) const {
 
 absl::StatusOr<PinnedArena> SharedMasters::Map(DeviceRuntime* device, int block,
                                                PinnedArena::Lock lock) {
-  const int64_t bytes = sizes_[block];
-  // Now, with an answer: a page that cannot be had at its first touch would end the process.
-  if (fallocate(fd_, 0, offsets_[block], PageCeil(bytes)) != 0) {
-    return Errno(absl::StrCat("host memory exhausted: no ", base::FormatByteSize(bytes),
-                              " for the shared master of block ", block));
-  }
-  return PinnedArena::MapFile(device, fd_, offsets_[block], bytes, lock);
+  auto arena = PinnedArena::MapFile(device, fd_, offsets_[block], sizes_[block], lock);
+  if (arena.ok()) return arena;
+  return absl::Status(arena.status().code(), absl::StrCat("the shared master of block ", block,
+                                                          ": ", arena.status().message()));
 }
 
 bool SharedMasters::IsReady(int block) const {
@@ -169,7 +166,7 @@ SharedMasters::Outcome SharedMasters::Unusable(std::string why) {
 
 SharedMasters::Outcome SharedMasters::CheckReady(int block, absl::Span<const std::byte> bytes) {
   base::MasterFileBlock& control = control_of(block);
-  const uint64_t found = base::Checksum(bytes);
+  const uint64_t found = base::ChecksumOfPieces(bytes);
   if (State(control).load(std::memory_order_acquire) == kMasterReady && found == control.checksum) {
     found_bytes_ += sizes_[block];
     return {.usable = true, .was_there = true, .why = ""};
@@ -195,7 +192,7 @@ absl::StatusOr<SharedMasters::Outcome> SharedMasters::Fill(int block, absl::Span
     if (State(control).load(std::memory_order_acquire) == kMasterEmpty) {
       control.filler = static_cast<int32_t>(getpid());
       BLOCKSWAP_RETURN_IF_ERROR(read(block, mapped));
-      control.checksum = base::Checksum(mapped);
+      control.checksum = base::ChecksumOfPieces(mapped);
       State(control).store(kMasterReady, std::memory_order_release);
       filled_bytes_ += sizes_[block];
       return Outcome{.usable = true, .was_there = false, .why = ""};

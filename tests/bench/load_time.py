@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares loading a checkpoint into host masters with reading the same file once.
 
-    BLOCKSWAP_BIN_DIR=build/release/bin tests/bench/load_time.py FILE.safetensors [--repeats 5] [--pin]
+    BLOCKSWAP_BIN_DIR=build/release/bin tests/bench/load_time.py FILE.safetensors [--repeats 5] [--pin] [--shared]
 
 Alternates `cat FILE > /dev/null` and load_weights, each with a cold page cache (the file's pages are
 dropped first) and with a warm one, and prints one JSON object: the medians in seconds and their
@@ -30,8 +30,8 @@ def cat_seconds(path):
     return time.perf_counter() - begin
 
 
-def load(binary, path, pin):
-    command = [binary, path] + (["--pin"] if pin else [])
+def load(binary, path, flags):
+    command = [binary, path, *flags]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
@@ -41,11 +41,13 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--pin", action="store_true", help="page-lock the masters")
+    parser.add_argument("--shared", action="store_true", help="into memory that jobs of a server share")
     arguments = parser.parse_args()
     binary = pathlib.Path(os.environ.get("BLOCKSWAP_BIN_DIR", "build/release/bin")) / "load_weights"
     if not binary.exists():
         sys.exit(f"{binary} is missing: build the target load_weights, or set BLOCKSWAP_BIN_DIR")
 
+    flags = [f"--{flag}" for flag in ("pin", "shared") if getattr(arguments, flag)]
     times = {(what, cache): [] for what in ("cat", "load") for cache in ("cold", "warm")}
     loaded = {}
     for _ in range(arguments.repeats):
@@ -55,7 +57,7 @@ def main():
             times["cat", cache].append(cat_seconds(arguments.file))
             if cache == "cold":
                 drop_from_cache(arguments.file)
-            loaded = load(str(binary), arguments.file, arguments.pin)
+            loaded = load(str(binary), arguments.file, flags)
             times["load", cache].append(loaded["seconds"])
     medians = {key: statistics.median(values) for key, values in times.items()}
     print(json.dumps({

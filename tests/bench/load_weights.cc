@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads all tensors of a checkpoint into host masters, as a job's start does, and prints one JSON
-// line: bytes, seconds, peak memory. Used by load_time.py.
+// line: bytes, seconds, peak memory. With --shared into memory of a server, which other jobs may
+// use too. Used by load_time.py.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,11 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "offload/base/master_file.h"
 #include "offload/base/proc_file.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_device.h"
 #include "offload/host/host_masters.h"
 #include "worker/config/job_inspection.h"
+#include "worker/config/shared_masters_key.h"
 #include "worker/family/family.h"
 #include "worker/io/checkpoint_source.h"
 #include "worker/train/weights_loader.h"
@@ -54,7 +57,22 @@ std::vector<DescribedBlock> Blocks(const CheckpointSource& source) {
   return list;
 }
 
-absl::Status Run(const std::string& path, offload::PinPolicy pin) {
+struct Options {
+  offload::PinPolicy pin = offload::PinPolicy::kNever;
+  bool shared = false;
+};
+
+// The server's part of sharing.
+absl::StatusOr<LoadOptions> Shared(const JobInspection& job) {
+  BLOCKSWAP_ASSIGN_OR_RETURN(const std::string key,
+                             SharedMastersKey(job.config, *job.weights, job.model));
+  BLOCKSWAP_ASSIGN_OR_RETURN(const int fd, base::CreateMasterFile(key));
+  LoadOptions options;
+  options.masters_fds.push_back(fd);
+  return options;
+}
+
+absl::Status Run(const std::string& path, const Options& options) {
   const absl::Time begin = absl::Now();
   JobInspection job;
   BLOCKSWAP_ASSIGN_OR_RETURN(job.weights, CheckpointSource::Open(path, ""));
@@ -67,12 +85,17 @@ absl::Status Run(const std::string& path, offload::PinPolicy pin) {
     specs.push_back(
         {.bytes = job.profile.blocks.back().bytes, .block = static_cast<int>(specs.size())});
   }
-  WeightsLoader loader(&job, {});
+  LoadOptions load;
+  if (options.shared) {
+    BLOCKSWAP_ASSIGN_OR_RETURN(load, Shared(job));
+  }
+  WeightsLoader loader(&job, load);
   loader.Prepare(plan);
   BLOCKSWAP_ASSIGN_OR_RETURN(const std::unique_ptr<offload::HostDevice> device,
                              offload::HostDevice::Create({}));
-  BLOCKSWAP_ASSIGN_OR_RETURN(offload::HostMasters masters,
-                             offload::HostMasters::Create(device.get(), specs, pin, {}));
+  BLOCKSWAP_ASSIGN_OR_RETURN(
+      offload::HostMasters masters,
+      offload::HostMasters::Create(device.get(), specs, options.pin, {.shared = loader.shared()}));
   for (int i = 0; i < masters.size(); ++i) {
     BLOCKSWAP_RETURN_IF_ERROR(masters.Fill(i, loader.reader()));
   }
@@ -91,13 +114,22 @@ absl::Status Run(const std::string& path, offload::PinPolicy pin) {
 }  // namespace blockswap::worker
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::fprintf(stderr, "usage: load_weights FILE [--pin]\n");
+  blockswap::worker::Options options;
+  bool is_known = argc >= 2;
+  for (int i = 2; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--pin") == 0) {
+      options.pin = blockswap::offload::PinPolicy::kAuto;
+    } else if (std::strcmp(argv[i], "--shared") == 0) {
+      options.shared = true;
+    } else {
+      is_known = false;
+    }
+  }
+  if (!is_known) {
+    std::fprintf(stderr, "usage: load_weights FILE [--pin] [--shared]\n");
     return 2;
   }
-  const bool pin = argc == 3 && std::strcmp(argv[2], "--pin") == 0;
-  const absl::Status status = blockswap::worker::Run(
-      argv[1], pin ? blockswap::offload::PinPolicy::kAuto : blockswap::offload::PinPolicy::kNever);
+  const absl::Status status = blockswap::worker::Run(argv[1], options);
   if (!status.ok()) std::fprintf(stderr, "load_weights: %s\n", status.ToString().c_str());
   return status.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "offload/base/byte_size.h"
+#include "offload/base/pieces.h"
 #include "offload/base/status_macros.h"
 
 namespace blockswap::worker {
@@ -20,10 +20,8 @@ namespace {
 
 constexpr int64_t kDirectAlignment = 4096;        // covers every block device's logical sector
 constexpr int64_t kBounceBytes = 4 * base::kMiB;  // large enough for the full rate of an NVMe drive
-// One thread copies out of the page cache, into memory that gets its pages meanwhile, slower than a
-// drive reads.
-constexpr int64_t kPieceBytes = 4 * base::kMiB;
-constexpr int64_t kMaxReaders = 4;
+// The kernel cuts a wish for more to the largest request of the device, 1.25 MiB for most.
+constexpr int64_t kWishBytes = base::kMiB;
 
 // As many bytes as the file gives; -1 and errno on failure.
 int64_t ReadAt(int fd, int64_t offset, std::byte* destination, int64_t bytes) {
@@ -68,25 +66,14 @@ absl::Status FileReader::ReadPiece(int64_t offset, absl::Span<std::byte> destina
 }
 
 absl::Status FileReader::ReadBuffered(int64_t offset, absl::Span<std::byte> destination) const {
-  const auto wanted = static_cast<int64_t>(destination.size());
-  const int64_t num_pieces = (wanted + kPieceBytes - 1) / kPieceBytes;
-  std::vector<absl::Status> read(static_cast<size_t>(num_pieces));
-  std::atomic<int64_t> next{0};
-  const auto read_pieces = [this, offset, destination, num_pieces, &next, &read] {
-    for (int64_t piece = next++; piece < num_pieces; piece = next++) {
-      const auto first = static_cast<size_t>(piece * kPieceBytes);
-      read[static_cast<size_t>(piece)] =
-          ReadPiece(offset + piece * kPieceBytes, destination.subspan(first, kPieceBytes));
-    }
-  };
-  std::vector<std::thread> helpers;
-  while (static_cast<int64_t>(helpers.size()) + 1 < std::min(num_pieces, kMaxReaders)) {
-    helpers.emplace_back(read_pieces);
-  }
-  read_pieces();
-  for (std::thread& helper : helpers) helper.join();
-  for (const absl::Status& status : read) BLOCKSWAP_RETURN_IF_ERROR(status);
-  return absl::OkStatus();
+  // One thread copies out of the page cache, into memory that gets its pages meanwhile, slower than
+  // a drive reads.
+  return base::ForPieces(static_cast<int64_t>(destination.size()),
+                         [this, offset, destination](int64_t first, int64_t size) {
+                           return ReadPiece(offset + first,
+                                            destination.subspan(static_cast<size_t>(first),
+                                                                static_cast<size_t>(size)));
+                         });
 }
 
 absl::Status FileReader::ReadDirect(int64_t offset, absl::Span<std::byte> destination) const {
@@ -119,8 +106,10 @@ absl::Status FileReader::Read(int64_t offset, absl::Span<std::byte> destination)
 
 void FileReader::WillNeed(int64_t offset, int64_t bytes) const {
   if (mode_ == ReadMode::kDirect) return;
-  posix_fadvise(file_.fd.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
-                POSIX_FADV_WILLNEED);
+  for (int64_t done = 0; done < bytes; done += kWishBytes) {
+    posix_fadvise(file_.fd.get(), static_cast<off_t>(offset + done),
+                  static_cast<off_t>(std::min(kWishBytes, bytes - done)), POSIX_FADV_WILLNEED);
+  }
 }
 
 ReadMode FileReader::SetMode(ReadMode mode) {

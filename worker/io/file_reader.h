@@ -52,7 +52,6 @@ class FileReader {
 
  private:
   absl::Status ReadPiece(int64_t offset, absl::Span<std::byte> destination) const;
-  // Pieces by several threads when there is more than one.
   absl::Status ReadBuffered(int64_t offset, absl::Span<std::byte> destination) const;
   absl::Status ReadDirect(int64_t offset, absl::Span<std::byte> destination) const;
   absl::Status Failed(int64_t offset, int64_t wanted, int64_t got, int error_number) const;

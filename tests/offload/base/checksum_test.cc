@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "offload/base/pieces.h"
 
 namespace blockswap::base {
 namespace {
@@ -42,6 +45,26 @@ TEST(ChecksumTest, SwappedWordsDiffer) {
     std::vector<std::byte> swapped = bytes;
     for (size_t i = 0; i < 8; ++i) std::swap(swapped[i], swapped[i + distance]);
     EXPECT_NE(Checksum(swapped), clean) << distance;
+  }
+}
+
+TEST(ChecksumTest, SumOfPiecesDependsOnEachPieceTheirOrderAndTheLength) {
+  const auto piece = static_cast<size_t>(kPieceBytes);
+  std::vector<std::byte> bytes = Pattern(2 * piece + 100);
+  bytes[0] ^= std::byte{1};  // the first two pieces would be alike
+  std::set<uint64_t> sums = {ChecksumOfPieces(bytes)};
+  for (const size_t at : {size_t{5}, piece + 5, 2 * piece + 5}) {
+    std::vector<std::byte> other = bytes;
+    other[at] ^= std::byte{1};
+    EXPECT_TRUE(sums.insert(ChecksumOfPieces(other)).second) << at;
+  }
+  std::vector<std::byte> swapped = bytes;
+  std::swap_ranges(swapped.begin(), swapped.begin() + kPieceBytes, swapped.begin() + kPieceBytes);
+  EXPECT_TRUE(sums.insert(ChecksumOfPieces(swapped)).second);
+  for (size_t size = 0; size < bytes.size(); size += piece / 2) {
+    const auto part = absl::MakeConstSpan(bytes).first(size);
+    EXPECT_TRUE(sums.insert(ChecksumOfPieces(part)).second) << size;
+    EXPECT_EQ(ChecksumOfPieces(part), ChecksumOfPieces(part));
   }
 }
 

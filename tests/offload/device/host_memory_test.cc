@@ -3,9 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 
+#include "offload/base/byte_size.h"
 #include "offload/base/proc_file.h"
 #include "tests/fakes/lock_limit.h"
 
@@ -37,6 +41,42 @@ TEST(MapPagesTest, AnImpossibleSizeIsResourceExhausted) {
   EXPECT_EQ(data.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(data.status().message()),
               AllOf(HasSubstr("host memory"), HasSubstr(std::to_string(int64_t{1} << 60))));
+}
+
+class PopulatePagesTest : public ::testing::Test {
+ protected:
+  PopulatePagesTest() : fd_(memfd_create("pages", MFD_CLOEXEC)) {}
+  ~PopulatePagesTest() override { close(fd_); }
+  int64_t FileMemory() const {
+    struct stat facts {};
+    EXPECT_EQ(fstat(fd_, &facts), 0);
+    return facts.st_blocks * 512;
+  }
+  const int fd_;
+};
+
+TEST_F(PopulatePagesTest, GivesAllPagesTheirMemoryAndKeepsWhatIsThere) {
+  const int64_t bytes = 20 * base::kMiB + PageSize();  // several pieces
+  ASSERT_EQ(ftruncate(fd_, bytes), 0);
+  std::byte* data = *MapSharedPages(fd_, 0, bytes);
+  data[5] = std::byte{7};
+  const absl::Status populated = PopulatePages(data, bytes);
+  if (absl::IsUnimplemented(populated)) GTEST_SKIP() << populated;
+  EXPECT_TRUE(populated.ok()) << populated;
+  EXPECT_EQ(FileMemory(), bytes);
+  EXPECT_EQ(data[5], std::byte{7});
+  UnmapPages(data, bytes);
+}
+
+TEST_F(PopulatePagesTest, PagesThatCannotBeHadAreAnErrorAndEndNothing) {
+  const int64_t bytes = 20 * base::kMiB;
+  ASSERT_EQ(ftruncate(fd_, bytes / 2), 0);
+  std::byte* data = *MapSharedPages(fd_, 0, bytes);
+  const absl::Status refused = PopulatePages(data, bytes);
+  if (absl::IsUnimplemented(refused)) GTEST_SKIP() << refused;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("host memory exhausted"));
+  UnmapPages(data, bytes);
 }
 
 TEST(LockPagesTest, LocksExactlyThePagesAsked) {
