@@ -135,7 +135,7 @@ TEST_F(MetricsPageTest, ThousandScrapesAreQuickAndLeaveNothingBehind) {
   const auto resident = [] {
     return base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
   };
-  const int64_t before = resident();
+  [[maybe_unused]] const int64_t before = resident();
   std::vector<steady_clock::duration> times;
   for (int i = 0; i < 1000; ++i) {
     const auto begin = steady_clock::now();
@@ -144,7 +144,9 @@ TEST_F(MetricsPageTest, ThousandScrapesAreQuickAndLeaveNothingBehind) {
   }
   std::nth_element(times.begin(), times.begin() + 500, times.end());
   EXPECT_LT(times[500], milliseconds(100));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those keep what is freed
   EXPECT_LT(resident() - before, int64_t{8} << 20);
+#endif
   std::ifstream maps("/proc/self/maps");
   std::string line;
   while (std::getline(maps, line)) {
