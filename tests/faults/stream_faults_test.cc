@@ -237,7 +237,9 @@ TEST(Row29Process, AFloodThatTakesAllDescriptorsIsForgottenOnceItEnds) {
       job.name(), [](const v1::JobEvent& event) { return event.progress().step() == 1; }));
   const std::string socket = TestConfig(directory.path()).socket;
   const auto old_connection = ChannelTo(socket);
+  // A sanitizer takes descriptors for its first look at what a call is handled by.
   ASSERT_TRUE(IsServing(old_connection));
+  ASSERT_EQ(client.Get(job.name()).state(), v1::JOB_STATE_RUNNING);
   std::vector<UniqueFd> flood;
   for (int i = 0; i < kFlood; ++i) flood.push_back(ConnectTo(socket));
   EXPECT_TRUE(Await([&] { return UseOf(daemon.pid()).descriptors >= 120; }));
