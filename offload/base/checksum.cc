@@ -55,7 +55,7 @@ uint64_t Checksum(absl::Span<const std::byte> bytes) {
 
 uint64_t ChecksumOfPieces(absl::Span<const std::byte> bytes) {
   const auto size = static_cast<int64_t>(bytes.size());
-  std::vector<uint64_t> sums(static_cast<size_t>((size + kPieceBytes - 1) / kPieceBytes));
+  std::vector<uint64_t> sums(static_cast<size_t>(NumPieces(size)));
   ForPieces(size, [bytes, &sums](int64_t offset, int64_t count) {
     sums[static_cast<size_t>(offset / kPieceBytes)] =
         Checksum(bytes.subspan(static_cast<size_t>(offset), static_cast<size_t>(count)));

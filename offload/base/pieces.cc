@@ -17,7 +17,7 @@ constexpr int64_t kMaxThreads = 4;  // reach what a drive or the memory of one s
 
 absl::Status ForPieces(int64_t bytes,
                        absl::FunctionRef<absl::Status(int64_t offset, int64_t size)> work) {
-  const int64_t num_pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  const int64_t num_pieces = NumPieces(bytes);
   std::vector<absl::Status> done(static_cast<size_t>(num_pieces));
   std::atomic<int64_t> next{0};
   const auto run = [bytes, num_pieces, work, &done, &next] {

@@ -12,6 +12,9 @@ namespace blockswap::base {
 
 inline constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
+// The last one may be shorter.
+constexpr int64_t NumPieces(int64_t bytes) { return (bytes + kPieceBytes - 1) / kPieceBytes; }
+
 // Calls `work` once for each piece of the first `bytes`: its offset, a multiple of kPieceBytes, and
 // its size, which is kPieceBytes but for the last. At the same time from the caller's thread and,
 // when there are several, from others that end before this returns. The answer is that of the first

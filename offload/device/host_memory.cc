@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offload/device/host_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -18,6 +19,15 @@
 #endif
 
 namespace blockswap::offload {
+namespace {
+
+absl::Status NoPages(int64_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("host memory exhausted: no pages for ", bytes,
+                                                   " bytes, the system answered '",
+                                                   std::strerror(errno), "'"));
+}
+
+}  // namespace
 
 int64_t PageSize() {
   static const int64_t size = sysconf(_SC_PAGESIZE);
@@ -58,12 +68,13 @@ absl::Status PopulatePages(std::byte* data, int64_t bytes) {
       failed = madvise(data + offset, static_cast<size_t>(size), MADV_POPULATE_WRITE);
     } while (failed != 0 && (errno == EINTR || errno == EAGAIN));
     if (failed == 0) return absl::OkStatus();
-    const std::string message =
-        absl::StrCat("host memory exhausted: no pages for ", size, " bytes, the system answered '",
-                     std::strerror(errno), "'");
-    return errno == EINVAL ? absl::UnimplementedError(message)
-                           : absl::ResourceExhaustedError(message);
+    return errno == EINVAL ? absl::UnimplementedError("pages cannot be populated before Linux 5.14")
+                           : NoPages(size);
   });
+}
+
+absl::Status AllocateFilePages(int fd, int64_t offset, int64_t bytes) {
+  return fallocate(fd, 0, offset, PageCeil(bytes)) == 0 ? absl::OkStatus() : NoPages(bytes);
 }
 
 absl::Status MakeReadOnly(std::byte* data, int64_t bytes) {

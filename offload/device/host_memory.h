@@ -26,6 +26,8 @@ absl::StatusOr<std::byte*> MapSharedPages(int fd, int64_t offset, int64_t bytes)
 // Gives all pages of a writable mapping their memory, by several threads. ResourceExhausted when
 // there is not enough, where a first touch would end the process; Unimplemented before Linux 5.14.
 absl::Status PopulatePages(std::byte* data, int64_t bytes);
+// The same for pages of a file, unmapped or not, on whichever node this thread runs.
+absl::Status AllocateFilePages(int fd, int64_t offset, int64_t bytes);
 // No write through this mapping from now on.
 absl::Status MakeReadOnly(std::byte* data, int64_t bytes);
 

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offload/host/pinned_arena.h"
 
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "offload/base/status_macros.h"
 #include "offload/device/host_memory.h"
 #include "offload/device/numa.h"
@@ -22,14 +17,6 @@ void PlaceNearDevice(DeviceRuntime* device, std::byte* data, int64_t bytes) {
   if (num_nodes <= 1) return;
   // A wrong node costs speed only.
   PreferNode(data, bytes, device->facts().numa_node).IgnoreError();
-}
-
-// Where pages cannot be populated through their mapping; on whichever node this thread runs.
-absl::Status AllocateFile(int fd, int64_t offset, int64_t bytes) {
-  if (fallocate(fd, 0, offset, bytes) == 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("host memory exhausted: no pages for ", bytes,
-                                                   " bytes, the system answered '",
-                                                   std::strerror(errno), "'"));
 }
 
 }  // namespace
@@ -49,7 +36,7 @@ absl::StatusOr<PinnedArena> PinnedArena::MapFile(DeviceRuntime* device, int fd, 
   PinnedArena arena = Own(device, data, bytes);
   // Now, with an answer: a page that cannot be had at its first touch would end the process.
   absl::Status populated = PopulatePages(data, bytes);
-  if (absl::IsUnimplemented(populated)) populated = AllocateFile(fd, offset, PageCeil(bytes));
+  if (absl::IsUnimplemented(populated)) populated = AllocateFilePages(fd, offset, bytes);
   BLOCKSWAP_RETURN_IF_ERROR(populated);
   if (lock == Lock::kYes) BLOCKSWAP_RETURN_IF_ERROR(arena.LockPages());
   return arena;

@@ -27,7 +27,7 @@ using ::testing::Contains;
 constexpr char kCreate[] = "/blockswap.v1.TrainingService/CreateJob";
 constexpr int64_t kMiB = int64_t{1} << 20;
 // Freed memory stays in a sanitizer's quarantine: bounds say nothing there.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef BLOCKSWAP_SANITIZED
 constexpr bool kMeasuresMemory = false;
 #else
 constexpr bool kMeasuresMemory = true;

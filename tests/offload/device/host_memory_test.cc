@@ -79,6 +79,13 @@ TEST_F(PopulatePagesTest, PagesThatCannotBeHadAreAnErrorAndEndNothing) {
   UnmapPages(data, bytes);
 }
 
+TEST_F(PopulatePagesTest, PagesOfAFileAreThereWithoutAMapping) {
+  ASSERT_EQ(ftruncate(fd_, 8 * PageSize()), 0);
+  ASSERT_TRUE(AllocateFilePages(fd_, 2 * PageSize(), 3 * PageSize() - 1).ok());
+  EXPECT_EQ(FileMemory(), 3 * PageSize());
+  EXPECT_EQ(AllocateFilePages(-1, 0, PageSize()).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(LockPagesTest, LocksExactlyThePagesAsked) {
   const int64_t bytes = 5 * PageSize();
   std::byte* data = *MapPages(bytes);

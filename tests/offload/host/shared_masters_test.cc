@@ -263,7 +263,7 @@ TEST(SharedMastersMemoryTest, ASecondProcessAddsLessThanTwoPercent) {
   EXPECT_EQ(second_report.reads, 0);
   EXPECT_EQ(base::MasterFileBytes(fd), one_job);
   const int64_t masters = 64 * base::kMiB;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef BLOCKSWAP_SANITIZED
   // A sanitizer's shadow of what is read is private memory, too.
   EXPECT_LT(second_report.private_bytes, masters / 50);
 #endif

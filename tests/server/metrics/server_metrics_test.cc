@@ -94,7 +94,7 @@ TEST_F(ServerMetricsTest, FiveThousandJobsLeaveAsManySeriesAsFifty) {
   }
   EXPECT_EQ(metrics_.CountSeries(), series);
   EXPECT_LT(series, 2000);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef BLOCKSWAP_SANITIZED
   // A sanitizer keeps what was freed, to see that nobody uses it.
   const int64_t grown = base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0) - resident;
   EXPECT_LT(grown, int64_t{8} << 20);

@@ -48,7 +48,7 @@ int64_t Threads() {
 
 int64_t LockedBytes() { return base::ReadProcBytes("/proc/self/status", "VmLck").value_or(0); }
 int64_t ResidentBytes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef BLOCKSWAP_SANITIZED
   return 0;  // they keep what is freed, and tell of leaks themselves
 #else
   return base::ReadProcBytes("/proc/self/status", "VmRSS").value_or(0);
